@@ -10,7 +10,7 @@ from pathlib import Path
 from winhost_weights.container import BadContainer
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     try:
         import torch
         from nvidia import nvcomp  # noqa: F401
@@ -20,15 +20,15 @@ def main(words: list[str]) -> int:
         return _failed(lacks=f"it has no module {error.name}")
     if not torch.cuda.is_available():
         return _failed(lacks="its torch sees no NVIDIA GPU")
-    command, folders = words[0], [Path(word) for word in words[1:]]
+    command, folders = arguments[0], [Path(path) for path in arguments[1:]]
     try:
-        getattr(packing, command)(*folders, _tell)
+        getattr(packing, command)(*folders, _report)
     except (BadContainer, OSError) as error:
         return _failed(error=str(error))
     return 0
 
 
-def _tell(name: str, before: int, after: int) -> None:
+def _report(name: str, before: int, after: int) -> None:
     print(json.dumps({"file": name, "before": before, "after": after}), flush=True)  # noqa: T201
 
 

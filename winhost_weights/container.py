@@ -20,7 +20,7 @@ MARK, DIGEST = "winhost.packed", "winhost.packed.sha256"
 FORMAT = 1
 ANS, RAW = "ans-f2", "raw"
 CODECS = (ANS, RAW)
-MOST_HEADER = 100_000_000  # as safetensors itself allows
+MAX_HEADER = 100_000_000  # as safetensors itself allows
 SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
     "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
@@ -97,7 +97,7 @@ def original_tensors(header: bytes) -> list[tuple[str, str, tuple[int, ...], int
 def read_header(file: BinaryIO, size: int) -> bytes:
     first = file.read(8)
     length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
-    if not 0 < length <= min(MOST_HEADER, size - 8):
+    if not 0 < length <= min(MAX_HEADER, size - 8):
         raise BadContainer("this is no safetensors file, or it is cut off in its header")
     return first + file.read(length)
 
@@ -133,10 +133,10 @@ def write_header(
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text = text.ljust(max(room, padded(8 + len(text))) - 8)
-    return _with_length(text)
+    return _prefix_length(text)
 
 
-def _with_length(text: bytes) -> bytes:
+def _prefix_length(text: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
@@ -181,7 +181,7 @@ def _read(path: Path) -> Container:
     table = _json(text.encode())
     if table.get("format") != FORMAT:
         raise BadContainer(f"{path.name}: its format is {table.get('format')}, and only {FORMAT} is known here")
-    original = _with_length(table["header"].encode())
+    original = _prefix_length(table["header"].encode())
     held = {name: each for name, each in _json(header[8:]).items() if name != "__metadata__"}
     tensors, at = [], len(header)
     for name, dtype, shape, _, length in original_tensors(original):

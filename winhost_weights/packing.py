@@ -14,50 +14,50 @@ from winhost_weights import container
 from winhost_weights.container import BadContainer
 from winhost_weights.loading import Codec, decoded
 
-LEAST = 64 << 10  # smaller tensors stay as they are
-WORTH = 0.97
-Told = Callable[[str, int, int], object]  # a file, its bytes before, its bytes after
+MIN_PACKED_SIZE = 64 << 10  # smaller tensors stay as they are
+MAX_RATIO = 0.97
+Report = Callable[[str, int, int], object]  # a file, its bytes before, its bytes after
 
 
-def pack(source: Path, target: Path, told: Told) -> None:
+def pack(source: Path, target: Path, report: Report) -> None:
     """Goes on where it was interrupted: files that are there and right stay."""
     files = container.weights(source)
     for path in files:
         if container.is_packed(path):
             raise BadContainer(f"{path.name} is packed already")
-    _begin(source, target, {path.name: path.stat().st_size for path in files})
+    _prepare_target(source, target, {path.name: path.stat().st_size for path in files})
     codec = Codec()
     for path in files:
         packed = target / path.name
-        if not _done(path, packed):
-            with container.named(path), _written(packed) as out:
+        if not _is_packed(path, packed):
+            with container.named(path), _replace_file(packed) as out:
                 _pack(path, out, codec)
-        told(path.name, path.stat().st_size, packed.stat().st_size)
+        report(path.name, path.stat().st_size, packed.stat().st_size)
 
 
-def unpack(source: Path, target: Path, told: Told) -> None:
+def unpack(source: Path, target: Path, report: Report) -> None:
     files = [container.read(path) for path in container.weights(source)]
-    _begin(source, target, {file.path.name: file.original_size for file in files})
+    _prepare_target(source, target, {file.path.name: file.original_size for file in files})
     for file in files:
         plain = target / file.path.name
         if not (plain.exists() and _digest(plain) == file.sha256):
-            with _written(plain) as out:
+            with _replace_file(plain) as out:
                 out.write(file.header)
                 for data in _verified(file):
                     out.write(data)
-        told(file.path.name, file.path.stat().st_size, plain.stat().st_size)
+        report(file.path.name, file.path.stat().st_size, plain.stat().st_size)
 
 
-def verify(source: Path, told: Told) -> None:
+def verify(source: Path, report: Report) -> None:
     """Decode every tensor and compare it with what was packed."""
     for path in container.weights(source):
         file = container.read(path)
         for _ in _verified(file):
             pass
-        told(path.name, path.stat().st_size, file.original_size)
+        report(path.name, path.stat().st_size, file.original_size)
 
 
-def replace(source: Path, target: Path, told: Told) -> None:
+def replace(source: Path, target: Path, report: Report) -> None:
     """Delete each original file once its packed one, read back from the disk, decodes to exactly it."""
     for path in container.weights(source):
         if path.is_symlink():  # as in a hub's cache, where the link alone would go, and no room come of it
@@ -68,12 +68,12 @@ def replace(source: Path, target: Path, told: Told) -> None:
         if packed.sha256 != _digest(path):
             raise BadContainer(f"{path.name} is another file than the one that was packed, and stays")
         sizes = path.stat().st_size, packed.path.stat().st_size
-        _keep(target)
+        _sync_folder(target)
         path.unlink()
-        told(path.name, *sizes)
+        report(path.name, *sizes)
 
 
-def _keep(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Bring the names of a folder to the disk: the contents of its files are there."""
     opened = os.open(folder, os.O_RDONLY)
     try:
@@ -82,7 +82,7 @@ def _keep(folder: Path) -> None:
         os.close(opened)
 
 
-def _begin(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
+def _prepare_target(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
     """sizes: of the files to write, at most. What is not weights is copied."""
     if target.resolve() == source.resolve():
         raise BadContainer("the result needs a folder of its own: the original stays until that is checked")
@@ -98,7 +98,7 @@ def _begin(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
+def _replace_file(path: Path) -> Iterator[BinaryIO]:
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as out:
         yield out
@@ -115,7 +115,7 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _done(path: Path, packed: Path) -> bool:
+def _is_packed(path: Path, packed: Path) -> bool:
     try:
         return container.read(packed).sha256 == _digest(path)
     except (FileNotFoundError, BadContainer):
@@ -134,7 +134,7 @@ def _pack(path: Path, out: BinaryIO, codec: Codec) -> None:
             if file.readinto(raw) != size:
                 raise BadContainer(f"{path.name} is cut off in tensor {name!r}")
             whole.update(raw)
-            packed = _shrunk(raw, codec) if container.SIZES[dtype] == 2 and size >= LEAST else None
+            packed = _pack_chunks(raw, codec) if container.SIZES[dtype] == 2 and size >= MIN_PACKED_SIZE else None
             parts = packed or [bytes(raw[at : at + container.CHUNK]) for at in range(0, size, container.CHUNK)]
             for part in parts:
                 out.write(part.ljust(container.padded(len(part)), b"\0"))
@@ -146,13 +146,13 @@ def _pack(path: Path, out: BinaryIO, codec: Codec) -> None:
     out.write(container.write_header(original, whole.hexdigest(), rows, room))
 
 
-def _shrunk(raw: bytearray, codec: Codec) -> list[bytes] | None:
+def _pack_chunks(raw: bytearray, codec: Codec) -> list[bytes] | None:
     """Pack a tensor's chunks; None if its first one does not shrink enough, so that the tensor stays plain."""
     whole, parts = torch.frombuffer(raw, dtype=torch.uint8), []
     for at in range(0, len(raw), container.CHUNK):
         chunk = whole[at : at + container.CHUNK].cuda()
         packed = codec.encode(chunk)
-        if not at and packed.numel() > WORTH * chunk.numel():
+        if not at and packed.numel() > MAX_RATIO * chunk.numel():
             return None
         back = torch.empty_like(chunk)
         codec.decode(packed, back)

@@ -14,7 +14,7 @@ from winhost_weights.container import PAGE, padded
 
 THREADS = 8  # 4 and 16 were slower on the disk of docs/evidence/packed-weights.md
 PIECE = 8 << 20  # of one call
-FROM_MEMORY = 2e9  # bytes a second: faster than most disks, slower than memory
+MEMORY_SPEED = 2e9  # bytes a second: faster than most disks, slower than memory
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Reader:
                 size, took = self._extents[number].size, time.monotonic() - began
                 with self._condition:
                     if self._adapts and size >= PIECE:
-                        self._alone = size < took * FROM_MEMORY
+                        self._alone = size < took * MEMORY_SPEED
                     self._ready[number] = slot
                     self._condition.notify_all()
         except BaseException as error:  # noqa: BLE001  whoever waits for the data raises it

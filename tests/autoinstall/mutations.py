@@ -151,7 +151,7 @@ SIGNATURES = {
 
 
 def of_target(manifest: DiskManifest) -> Iterator[Mutation]:
-    target = manifest.one(PartitionRole.TARGET)
+    target = manifest.with_role(PartitionRole.TARGET)
     number = manifest.partitions.index(target) + 1
     node = f"/dev/{DISK}p{number}"
     for name, (at, data) in SIGNATURES.items():

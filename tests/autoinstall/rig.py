@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.autoinstall.layouts import MACHINE
-from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
 from winhost.autoinstall.installer_guard import InstallDisk, main
 from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRole
@@ -86,13 +86,13 @@ def rig_of(tmp: Path, manifest: DiskManifest, make: Maker) -> Rig:
     image = tmp / "image"
     make(image, manifest)
     rig.attach("nvme0n1", image, manifest.sector)
-    rig.order(order_beside(manifest), beside_windows(manifest))
+    rig.order(order_beside(manifest), storage_beside_windows(manifest))
     return rig
 
 
 def outside(manifest: DiskManifest) -> list[tuple[Bytes, Bytes]]:
     """All spans of the disk that are not of the target."""
-    target = manifest.one(PartitionRole.TARGET)
+    target = manifest.with_role(PartitionRole.TARGET)
     return [(0, target.offset), (target.end, manifest.size)]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.engine.test_dual_boot import DATA, STAGED, TYPED, plan
 from tests.engine.world import world
-from winhost.autoinstall.autoinstall_file import of_facts
+from winhost.autoinstall.autoinstall_file import disks_of_facts
 from winhost.autoinstall.facts_manifest import manifest_of_facts
-from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
 from winhost.autoinstall.install_plan import written_install
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import PartitionRole
@@ -26,12 +26,12 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     told = here.facts()
     facts = HostFacts(told)
     manifest = manifest_of_facts(facts)
-    target, staged = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.STAGING)
+    target, staged = manifest.with_role(PartitionRole.TARGET), manifest.with_role(PartitionRole.STAGING)
     assert (target.size, target.type, staged.offset) == (200 * GiB, LINUX, target.end)
-    assert manifest.one(PartitionRole.WINDOWS).filesystem == "BitLocker"
+    assert manifest.with_role(PartitionRole.WINDOWS).filesystem == "BitLocker"
     assert order_beside(manifest)["disks"][0]["label"] == manifest.label
-    document = {"version": 1, "early-commands": ["guard.py"], "storage": beside_windows(manifest)}
-    found = lint_autoinstall(written_install(document).encode(), disks=of_facts(facts))
+    document = {"version": 1, "early-commands": ["guard.py"], "storage": storage_beside_windows(manifest)}
+    found = lint_autoinstall(written_install(document).encode(), disks=disks_of_facts(facts))
     assert [each for each in found if each.subject.startswith("storage")] == []
     # Of a volume that Windows does not tell of the guard compares nothing.
     untold = {"category": "NotImplemented", "code": "Winhost.NotExposed", "hresults": [], "cmdlet": "", "message": ""}
@@ -40,4 +40,4 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
         for each in told.resources["BitLocker"]  # type: ignore[union-attr]
     )
     told = replace(told, resources={**told.resources, "BitLocker": locked})
-    assert manifest_of_facts(HostFacts(told)).one(PartitionRole.WINDOWS).filesystem is None
+    assert manifest_of_facts(HostFacts(told)).with_role(PartitionRole.WINDOWS).filesystem is None

@@ -19,9 +19,9 @@ from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of,
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.autoinstall import fetch_settings, installer_boot, installer_guard, installer_storage
-from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
 from winhost.autoinstall.install_plan import FETCHED, SCRIPTS
-from winhost.autoinstall.installer_storage import AGAIN, guard_commands
+from winhost.autoinstall.installer_storage import SECOND_RUN, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.autoinstall.medium_files import script
 from winhost.lab.ubuntu_installer import settings_match_order
@@ -105,7 +105,7 @@ def check_resolved(rig: Rig, manifest: DiskManifest, numbers: list[int] | None =
     assert [each["number"] for each in parts] == (numbers or list(range(1, len(parts) + 1)))
     assert all(each["preserve"] is True for each in parts)
     formats = {each["volume"]: each.get("preserve", False) for each in others if each["type"] == "format"}
-    target, esp = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.ESP)
+    target, esp = manifest.with_role(PartitionRole.TARGET), manifest.with_role(PartitionRole.ESP)
     assert formats == {f"partition-{esp.guid}": True, f"partition-{target.guid}": False}
 
 
@@ -120,13 +120,13 @@ def test_on_a_disk_of_its_own_that_of_windows_is_no_part_of_it(
     for name, manifest in zip(names, (windows, own) if swapped else (own, windows), strict=True):
         made_by_hand(tmp_path / name, manifest)
         rig.attach(name, tmp_path / name, serial=f"S5XNNG0{name}")
-    rig.order(order_beside(own, windows_esp=windows.one(PartitionRole.ESP).guid), beside_windows(own))
+    rig.order(order_beside(own, windows_esp=windows.with_role(PartitionRole.ESP).guid), storage_beside_windows(own))
     before = [digest(rig.device(name)) for name in names]
     assert rig.guard() == 0
     assert [digest(rig.device(name)) for name in names] == before
     (disk,) = [each for each in rig.resolved["config"] if each["type"] == "disk"]
     assert disk["path"] == f"/dev/{'sdb' if swapped else DISK}"
-    rig.order(order_beside(manifest_of(OWN_DISK, first=80)), beside_windows(own))
+    rig.order(order_beside(manifest_of(OWN_DISK, first=80)), storage_beside_windows(own))
     assert stops(rig, capsys) == "disk-absent"
 
 
@@ -149,7 +149,7 @@ def test_numbers_are_those_of_the_table_and_not_of_windows(tmp_path: Path) -> No
 def test_a_target_with_its_label_passes_with_whatever_else_it_holds(tmp_path: Path) -> None:
     """What Windows cut from C: holds what was there before; the quick format says that it may go."""
     manifest = BY_HAND["512"]
-    target = manifest.one(PartitionRole.TARGET)
+    target = manifest.with_role(PartitionRole.TARGET)
     rig = rig_of(tmp_path, manifest, made_by_hand)
     put(rig.device(DISK), target.end - 4096, b"an old cluster")
     put(rig.device(DISK), target.offset, ntfs(manifest.label, target.size, manifest.sector))
@@ -188,7 +188,7 @@ def test_the_scripts_of_the_installer_stand_alone(tmp_path: Path) -> None:
     for name in SCRIPTS:
         (tmp_path / name).write_text(script(name))
     ran = subprocess.run(
-        [sys.executable, "-I", tmp_path / "guard.py", AGAIN], capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, "-I", tmp_path / "guard.py", SECOND_RUN], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (ran.returncode, "unreadable: " in ran.stderr) == (1, True), ran.stderr  # there is no order beside it
 
@@ -240,7 +240,7 @@ def test_the_last_check_compares_everything_once_more(tmp_path: Path, capsys: py
     good = rig.resolved
     assert rig.guard(again=True) == 0
     assert rig.resolved == good
-    put(rig.device(DISK), manifest.one(PartitionRole.ESP).offset, bytes(4096))
+    put(rig.device(DISK), manifest.with_role(PartitionRole.ESP).offset, bytes(4096))
     assert stops(rig, capsys, again=True) == "filesystem"
 
 
@@ -291,7 +291,7 @@ def test_the_simulated_installer_stops_at_the_same_edits() -> None:
     manifest = BY_HAND["512"]
 
     def settings() -> dict[str, Any]:
-        document = {"early-commands": guard_commands(FETCHED), "storage": beside_windows(manifest)}
+        document = {"early-commands": guard_commands(FETCHED), "storage": storage_beside_windows(manifest)}
         return {"autoinstall": document, "guard": order_beside(manifest)}
 
     assert settings_match_order(settings())
@@ -350,6 +350,6 @@ def test_what_the_installer_then_formats_is_the_target_alone(manifest: DiskManif
     (part,) = (each for each in rig.resolved["config"] if each["id"] in written)
     tool("mke2fs", "-q", "-F", "-t", "ext4", "-E", f"offset={part['offset']}", disk, f"{part['size'] // 1024}k")
     assert digest(disk, spans) == before
-    assert before[1] == manifest.size - manifest.one(PartitionRole.TARGET).size
+    assert before[1] == manifest.size - manifest.with_role(PartitionRole.TARGET).size
     found = installer_guard.InstallDisk(rig.root, DISK).signature(part["offset"], part["size"])
     assert found["TYPE"] == "ext4"

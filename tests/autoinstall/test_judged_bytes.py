@@ -71,7 +71,7 @@ def test_curtin_writes_the_target_alone(version: int, tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
     rig = rig_of(tmp_path, MANIFEST, lambda image, manifest: made_by_tools(image, manifest, tmp_path))
     assert rig.guard() == 0
-    disk, target = rig.device(DISK), MANIFEST.one(PartitionRole.TARGET)
+    disk, target = rig.device(DISK), MANIFEST.with_role(PartitionRole.TARGET)
     raw, table = disk.read_bytes(), table_of(disk)
     block_meta(rig, tmp_path, version)
     assert table_of(disk) == table

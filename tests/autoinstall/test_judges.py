@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
 from tests.processes import PATIENCE_S
-from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.autoinstall.guard_order import DiskChoice, Scheme, storage_beside_windows, whole_disks
 from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
 from winhost.autoinstall.lint import lint_autoinstall
@@ -108,11 +108,11 @@ PATH = "/dev/nvme0n1"
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_takes_the_resolved_section_and_changes_the_target_alone(version: int) -> None:
-    storage = resolved(beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    storage = resolved(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
     answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), version=version)
     assert answer["stops"] == ""
     rendered = answer["rendered"]["storage"]["config"]
-    target = LARGE.one(PartitionRole.TARGET)
+    target = LARGE.with_role(PartitionRole.TARGET)
     parts = [each for each in rendered if each["type"] == "partition"]
     assert all(each["preserve"] for each in parts)
     assert [each["offset"] for each in parts if each.get("wipe")] == [target.offset]
@@ -128,7 +128,7 @@ def test_it_takes_the_resolved_section_and_changes_the_target_alone(version: int
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_stops_at_a_section_that_no_guard_has_seen(version: int) -> None:
-    for storage in (beside_windows(LARGE), whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())):
+    for storage in (storage_beside_windows(LARGE), whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())):
         answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), version=version)
         assert "matched no disk" in answer["stops"]
 
@@ -156,7 +156,7 @@ def test_it_takes_whole_disks_in_each_scheme(disks: int, scheme: Scheme, version
 
 def test_a_disk_that_is_not_listed_is_not_touched() -> None:
     other = replace(LARGE, guid=guid_of(99), partitions=())
-    storage = resolved(beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    storage = resolved(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
     answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), probed("/dev/sdz", other.size))
     assert {each["path"] for each in answer["rendered"]["storage"]["config"] if each["type"] == "disk"} == {PATH}
 
@@ -166,7 +166,7 @@ def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
     """Staged media lie on the disk with Windows, and are mounted while the installer runs."""
     rows = (*WINDOWS_11, (PartitionRole.STAGING, BASIC_DATA, 48, "vfat"))
     manifest = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in rows))
-    storage = resolved(beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
+    storage = resolved(storage_beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
     answer = judged(storage["config"], probed(PATH, manifest.size, manifest), version=version, mounted=f"{PATH}p6")
     assert answer["stops"] == ""
     parts = [each for each in answer["rendered"]["storage"]["config"] if each["type"] == "partition"]
@@ -232,7 +232,7 @@ VALIDATE = "import json, jsonschema, sys; jsonschema.validate(json.load(sys.stdi
 def test_its_schema_takes_the_whole_file(beside: bool) -> None:
     seed = GuestSeed("gpu-01", "winhost", ("ssh-ed25519 AAAA ada",), "00155D010203")
     settings = InstallSettings(seed, beside, report="http://192.0.2.1:80/token")
-    storage = beside_windows(LARGE) if beside else whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())
+    storage = storage_beside_windows(LARGE) if beside else whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())
     text = written_install(install_document(settings, storage, new_host_key()))
     schema = str(Path(SOURCES[0]) / "autoinstall-schema.json")
     ran = subprocess.run(

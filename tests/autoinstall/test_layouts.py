@@ -11,8 +11,8 @@ from tests.autoinstall.made_disk import made_by_hand
 from tests.autoinstall.mutations import DISK
 from tests.autoinstall.rig import digest, rig_of
 from tests.autoinstall.test_guard import needs_blkid
-from winhost.autoinstall.autoinstall_file import of_manifest
-from winhost.autoinstall.guard_order import beside_windows
+from winhost.autoinstall.autoinstall_file import disk_of_manifest
+from winhost.autoinstall.guard_order import storage_beside_windows
 from winhost.autoinstall.install_plan import written_install
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
@@ -44,16 +44,16 @@ def manifests(draw: st.DrawFn) -> DiskManifest:
 
 @given(manifests())
 def test_all_is_listed_and_one_is_formatted(manifest: DiskManifest) -> None:
-    storage = beside_windows(manifest)
+    storage = storage_beside_windows(manifest)
     parts = [each for each in storage["config"] if each["type"] == "partition"]
     assert [(each["offset"], each["size"], each["partition_type"]) for each in parts] == [
         (each.offset, each.size, each.type) for each in manifest.partitions
     ]
     assert all(each["preserve"] for each in parts)
-    target = manifest.one(PartitionRole.TARGET)
+    target = manifest.with_role(PartitionRole.TARGET)
     assert [each["offset"] for each in parts if "wipe" in each] == [target.offset]
     document = {"version": 1, "early-commands": ["guard.py"], "storage": storage}
-    found = lint_autoinstall(written_install(document).encode(), disks=[of_manifest(manifest)])
+    found = lint_autoinstall(written_install(document).encode(), disks=[disk_of_manifest(manifest)])
     assert {each.code for each in found if each.subject.startswith("storage")} == set()
 
 

@@ -15,7 +15,7 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.cases import read_cases
 from tests.findings.linted import in_autoinstall
 from tests.rows import each_row
-from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, of_manifest, parsed_autoinstall, schema
+from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, disk_of_manifest, parse_autoinstall, schema
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.findings.condition import find_mistake
 
@@ -63,7 +63,7 @@ def test_no_value_of_another_kind_breaks_it() -> None:
             changed = deepcopy(whole)
             *before, last = place
             reduce(lambda inner, key: inner[key], before, changed)[last] = value
-            lint_autoinstall(yaml.safe_dump(changed).encode(), disks=[of_manifest(MANIFEST)])
+            lint_autoinstall(yaml.safe_dump(changed).encode(), disks=[disk_of_manifest(MANIFEST)])
 
 
 def _places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -77,4 +77,4 @@ def test_a_small_file_of_many_values_is_refused() -> None:
     bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
     bomb += "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
     with pytest.raises(Unreadable, match="more than 20,000"):
-        parsed_autoinstall(bomb)
+        parse_autoinstall(bomb)

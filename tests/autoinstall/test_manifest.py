@@ -26,7 +26,7 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
     file.write_text(write_document(MANIFEST))
     assert read_manifest(file) == MANIFEST
-    assert MANIFEST.one(PartitionRole.TARGET).end <= MANIFEST.size
+    assert MANIFEST.with_role(PartitionRole.TARGET).end <= MANIFEST.size
 
 
 @each_row(
@@ -61,7 +61,7 @@ def test_each_role_that_is_asked_for_is_there_once() -> None:
     both = replace(MANIFEST, partitions=(FIRST, replace(SECOND, role=FIRST.role)))
     for manifest, role in ((both, FIRST.role), (both, PartitionRole.TARGET)):
         with pytest.raises(ValueError, match="one is needed"):
-            manifest.one(role)
+            manifest.with_role(role)
 
 
 @pytest.mark.parametrize("serial", ["", " ", "Default string", "To Be Filled By O.E.M.", "...", "None"])

@@ -14,27 +14,27 @@ from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.autoinstall import medium_files
-from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
 from winhost.autoinstall.installer_guard import main as guard
 from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.medium_files import (
     MENU,
     SHIM,
     MediumFile,
+    files_with_settings,
+    files_without_settings,
     image_files,
     menu,
     read_from_image,
-    remastered,
+    remaster,
     staged,
     staging_size,
-    with_settings,
-    without_settings,
 )
 from winhost.autoinstall.shim_signers import check_starts, signers
 from winhost.model.units import GiB
 
 OLD, NEW, WINDOWS = "Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023", "Windows UEFI CA 2023"
-ADDED = with_settings({"version": 1, "storage": beside_windows(MANIFEST)}, order_beside(MANIFEST))
+ADDED = files_with_settings({"version": 1, "storage": storage_beside_windows(MANIFEST)}, order_beside(MANIFEST))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_image_gets_our_files_and_keeps_its_own_and_its_boot_record(image: Path, tmp_path: Path) -> None:
     out = tmp_path / "winhost.iso"
-    remastered(image, ADDED, out)
+    remaster(image, ADDED, out)
     assert out.stat().st_mode & 0o777 == 0o600
     before, after = ({each.path: each.sha256 for each in image_files(path)} for path in (image, out))
     changed = {path for path in after if after[path] != before.get(path)}
@@ -74,7 +74,7 @@ def test_what_is_there_is_not_overwritten_and_what_is_no_image_is_refused(image:
     out = tmp_path / "winhost.iso"
     out.write_bytes(b"somebody's")
     with pytest.raises(FileExistsError):
-        remastered(image, ADDED, out)
+        remaster(image, ADDED, out)
     assert out.read_bytes() == b"somebody's"
 
 
@@ -85,17 +85,17 @@ def test_an_image_that_takes_too_long_is_removed(tmp_path: Path, monkeypatch: py
     program.write_text("#!/bin/sh\nexec sleep 300\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    monkeypatch.setattr(medium_files, "_LONGEST_S", 0.1)
+    monkeypatch.setattr(medium_files, "_MAX_SECONDS", 0.1)
     monkeypatch.setattr(medium_files, "read_from_image", lambda image, path: b"")
     with raises("NotRemastered", match="did not end within"):
-        remastered(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
+        remaster(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
     assert not (tmp_path / "out.iso").exists()
 
 
 def test_without_xorriso_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with raises("NoXorriso", match="no xorriso"):
-        remastered(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
+        remaster(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
 
 
 def test_a_partition_gets_all_files_but_links_and_ours_in_place_of_theirs(image: Path) -> None:
@@ -131,8 +131,8 @@ def test_the_menu_neither_asks_nor_waits() -> None:
 
 def test_media_without_settings_name_no_disk_and_hold_no_secret(tmp_path: Path) -> None:
     fetch = json.dumps({"url": "https://192.0.2.1:1/token", "sha256": "0" * 64})
-    assert "error-commands" not in json.loads(without_settings(fetch)["autoinstall.yaml"])
-    added = without_settings(fetch, esp=MANIFEST.partitions[0].guid)
+    assert "error-commands" not in json.loads(files_without_settings(fetch)["autoinstall.yaml"])
+    added = files_without_settings(fetch, esp=MANIFEST.partitions[0].guid)
     document = json.loads(added["autoinstall.yaml"])
     assert [each["serial"] for each in document["storage"]["config"]] == ["WINHOST-UNRESOLVED"]
     assert not any(b"PRIVATE KEY" in data for data in added.values())

@@ -21,9 +21,9 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.autoinstall import fetch_settings
-from winhost.autoinstall.autoinstall_file import of_manifest
+from winhost.autoinstall.autoinstall_file import disk_of_manifest
 from winhost.autoinstall.fetch_settings import main as fetch
-from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.autoinstall.guard_order import DiskChoice, Scheme, storage_beside_windows, whole_disks
 from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.lint import lint_autoinstall
@@ -34,9 +34,9 @@ from winhost.autoinstall.settings_server import (
     InstallProgress,
     OneTimeSettings,
     SettingsOffer,
-    heard_progress,
-    offered_settings,
-    parsed_event,
+    offer_settings,
+    parse_event,
+    receive_progress,
 )
 from winhost.images.seed import GuestSeed
 from winhost.model.units import GiB
@@ -45,14 +45,14 @@ PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP0kC8p1VwC7y1xZVZ1L7C5p2k0J5Q5C5y
 SEED = GuestSeed("gpu-01", "winhost", (PUBLIC,), "00155D010203")
 SETTINGS = InstallSettings(SEED, beside=True)
 KEY = new_host_key()
-DOCUMENT = install_document(SETTINGS, beside_windows(MANIFEST), KEY)
+DOCUMENT = install_document(SETTINGS, storage_beside_windows(MANIFEST), KEY)
 
 
 # --- The file --------------------------------------------------------------------------------------------------------
 
 
 def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
-    found = lint_autoinstall(written_install(DOCUMENT).encode(), disks=[of_manifest(MANIFEST)])
+    found = lint_autoinstall(written_install(DOCUMENT).encode(), disks=[disk_of_manifest(MANIFEST)])
     assert {(each.code, each.subject) for each in found} == {
         ("autoinstall.secret", "user-data.ssh_keys.ed25519_private"),
     }
@@ -81,7 +81,7 @@ def test_windows_is_next_where_it_fails_and_first_where_it_does_not() -> None:
     assert DOCUMENT["error-commands"] == [f"{PYTHON} /cdrom/winhost/boot.py windows"]
     assert DOCUMENT["late-commands"][0] == f"{PYTHON} /cdrom/winhost/boot.py order"
     assert "LOCAL" in DOCUMENT["late-commands"][1]  # Windows keeps the clock in local time
-    in_utc = install_document(replace(SETTINGS, local_time=False), beside_windows(MANIFEST), KEY)
+    in_utc = install_document(replace(SETTINGS, local_time=False), storage_beside_windows(MANIFEST), KEY)
     assert in_utc["late-commands"] == DOCUMENT["late-commands"][:1]
     assert DOCUMENT["early-commands"] == [f"{PYTHON} /cdrom/winhost/guard.py{last}" for last in ("", " again")]
 
@@ -117,8 +117,8 @@ def medium(tmp: Path, told: str) -> Path:
 def test_settings_are_fetched_once_by_whoever_has_the_medium(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with offered_settings(DATA, "127.0.0.1", 60) as offer:
-        folder = medium(tmp_path, offer.for_medium)
+    with offer_settings(DATA, "127.0.0.1", 60) as offer:
+        folder = medium(tmp_path, offer.fetch_file)
         assert fetch(folder, tmp_path / "root", 0) == 0
         assert json.loads((tmp_path / "root/autoinstall.yaml").read_text()) == {"version": 1}
         assert json.loads((tmp_path / "root/run/winhost/guard.json").read_text()) == {"machine": {}}
@@ -133,8 +133,8 @@ def test_settings_are_fetched_once_by_whoever_has_the_medium(
 
 @pytest.mark.parametrize("change", ["certificate", "token", "late", "http"])
 def test_settings_stay_with_the_controller(change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with offered_settings(DATA, "127.0.0.1", 0 if change == "late" else 60) as offer:
-        told = json.loads(offer.for_medium)
+    with offer_settings(DATA, "127.0.0.1", 0 if change == "late" else 60) as offer:
+        told = json.loads(offer.fetch_file)
         if change == "certificate":
             told["sha256"] = hashlib.sha256(b"another").hexdigest()
         elif change == "token":
@@ -188,7 +188,7 @@ class Request:
 @pytest.mark.parametrize("read", [0, 1])
 def test_an_answer_that_was_cut_off_uses_nothing_up(read: int, capfd: pytest.CaptureFixture[str]) -> None:
     padded = DATA + b" " * 3_000_000
-    with offered_settings(padded, "127.0.0.1", 60) as offer:
+    with offer_settings(padded, "127.0.0.1", 60) as offer:
         for _ in range(3):
             gone = Request(offer)
             if read:
@@ -205,8 +205,8 @@ def test_an_answer_that_was_cut_off_uses_nothing_up(read: int, capfd: pytest.Cap
 
 
 def test_whoever_reads_the_token_cannot_take_a_copy_and_leave_the_installer_another_one(tmp_path: Path) -> None:
-    with offered_settings(DATA, "127.0.0.1", 60) as offer:
-        folder = medium(tmp_path, offer.for_medium)
+    with offer_settings(DATA, "127.0.0.1", 60) as offer:
+        folder = medium(tmp_path, offer.fetch_file)
         Request(offer).line.close()
         assert fetch(folder, tmp_path / "root", 0) == 1
         assert not (tmp_path / "root/autoinstall.yaml").exists()
@@ -248,8 +248,8 @@ def test_a_medium_asks_again_for_what_was_cut_off(monkeypatch: pytest.MonkeyPatc
             raise answer
         return answer
 
-    monkeypatch.setattr(fetch_settings, "fetched", fetched)
-    assert fetch_settings.tried("https://192.0.2.1/t", "a", 0) == DATA
+    monkeypatch.setattr(fetch_settings, "fetch", fetched)
+    assert fetch_settings.fetch_with_retries("https://192.0.2.1/t", "a", 0) == DATA
     assert len(clients) == 1
 
 
@@ -288,34 +288,34 @@ TOLD = [
 def test_phases_follow_what_the_installer_says() -> None:
     progress = InstallProgress()
     for name, words, kind, result, phase in TOLD:
-        event = parsed_event(
+        event = parse_event(
             json.dumps({"name": name, "description": words, "event_type": kind, "result": result}).encode()
         )
         assert event is not None
-        assert progress.hear(event)
+        assert progress.receive(event)
         assert progress.phase is phase
     assert progress.failure is None
-    assert not progress.hear(InstallEvent("subiquity/Early/run", "", True, False))
+    assert not progress.receive(InstallEvent("subiquity/Early/run", "", True, False))
     assert progress.phase is InstallPhase.RESTARTING
 
 
 def test_a_guard_that_stopped_is_a_failure_and_no_phase() -> None:
     progress = InstallProgress()
     words = "stopped before the first write: disk-cloned: /dev/sda and /dev/sdb"
-    assert progress.hear(InstallEvent("winhost/guard", words, False, True))
+    assert progress.receive(InstallEvent("winhost/guard", words, False, True))
     assert (progress.phase, progress.failure) == (InstallPhase.STARTED, words)
-    progress.hear(InstallEvent("subiquity/Early/run", "", False, True))
+    progress.receive(InstallEvent("subiquity/Early/run", "", False, True))
     assert progress.failure == words
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"name": 1}', b"\xff"])
 def test_what_is_no_event_is_none(data: bytes) -> None:
-    assert parsed_event(data) is None
+    assert parse_event(data) is None
 
 
 def test_events_are_heard_at_an_address_that_nobody_guesses() -> None:
     heard: list[InstallEvent] = []
-    with heard_progress("127.0.0.1", heard.append) as url:
+    with receive_progress("127.0.0.1", heard.append) as url:
         assert _post(url, b'{"name": "a\\u001b[2J", "description": "b", "event_type": "start"}') == 200
         assert _post(url + "x", b'{"name": "a"}') == 404
         assert _post(url, b"x" * 70_000) == 404

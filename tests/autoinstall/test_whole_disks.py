@@ -21,8 +21,8 @@ from tests.autoinstall.test_guard import needs_blkid, stops
 from tests.errors import raises
 from tests.rows import each_row
 from winhost.autoinstall.guard_order import DiskChoice, Scheme, WholeDisk, order_whole, whole_disks
-from winhost.autoinstall.installer_guard import END, GIB, SAMPLE, SAMPLES, InstallDisk, looked_at
-from winhost.autoinstall.installer_storage import section_of, whole_section
+from winhost.autoinstall.installer_guard import END, GIB, SAMPLE, SAMPLES, InstallDisk, checked_ranges
+from winhost.autoinstall.installer_storage import section_of, section_of_whole_disks
 from winhost.autoinstall.manifest import DiskManifest
 from winhost.model.units import Bytes, GiB, KiB, MiB
 
@@ -95,7 +95,7 @@ def modelled(rig: Rig, name: str, model: str) -> None:
 
 
 def _without_raid(document: dict[str, Any]) -> None:
-    document["storage"] = whole_section([("disk-0", FULL.size), ("disk-1", EMPTY)], None, lvm=False)
+    document["storage"] = section_of_whole_disks([("disk-0", FULL.size), ("disk-1", EMPTY)], None, lvm=False)
 
 
 def _says_nothing(rig: Rig) -> None:
@@ -233,7 +233,7 @@ def test_a_byte_where_headers_stand_is_no_blank_disk(
 
 def test_a_large_disk_is_sampled_throughout_and_read_in_bounds() -> None:
     size = 8192 * GiB
-    places = list(looked_at(0, size))
+    places = list(checked_ranges(0, size))
     assert sum(length for _, length in places) <= GIB + END + SAMPLES * SAMPLE
     assert all(length <= MiB for _, length in places)
     covered = sorted(at for at, _ in places if GIB <= at < size - END)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.cli.conftest import Line
-from winhost.autoinstall.guard_order import beside_windows
+from winhost.autoinstall.guard_order import storage_beside_windows
 from winhost.model.documents import write_document
 
 LVM = "version: 1\nstorage: {layout: {name: lvm}}\n"
@@ -31,7 +31,7 @@ def test_what_winhost_writes_passes_beside_the_manifest_that_it_was_made_of(line
         "apt": {"fallback": "offline-install"},
         "ssh": {"install-server": True},
         "user-data": {"users": [{"name": "ada", "ssh_authorized_keys": ["ssh-ed25519 AAAA"]}]},
-        "storage": beside_windows(MANIFEST),
+        "storage": storage_beside_windows(MANIFEST),
     }
     Path("autoinstall.yaml").write_text(json.dumps(whole))
     said = line("lint", "autoinstall", "autoinstall.yaml", "manifest.json")

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.serving.one_plan import workload
 from winhost.cli.plan import stack_parts
-from winhost.images.image_registry import ImageName, not_resolved
+from winhost.images.image_registry import ImageName, resolve_error
 from winhost.model.shipped import shipped
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -45,7 +45,7 @@ MISSING: dict[str, dict[str, tuple[str, ...]]] = {
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(name: str) -> None:
-        raise not_resolved(ImageName.parse(name), "cannot be reached", "Name an image with its digest")
+        raise resolve_error(ImageName.parse(name), "cannot be reached", "Name an image with its digest")
 
     monkeypatch.setattr(stack_parts, "resolve", away)
 

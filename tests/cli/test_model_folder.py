@@ -14,7 +14,7 @@ from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.up.choice import choose_model
-from winhost.hub.repositories import ModelFolder, folder_files, seen_from_linux
+from winhost.hub.repositories import ModelFolder, folder_files, path_in_wsl
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -156,12 +156,12 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
 
 
 def test_a_drive_is_seen_below_mnt_from_wsl() -> None:
-    assert seen_from_linux(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
-    assert seen_from_linux("/srv/models/Qwen3") == "/srv/models/Qwen3"
+    assert path_in_wsl(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
+    assert path_in_wsl("/srv/models/Qwen3") == "/srv/models/Qwen3"
 
 
 def test_a_share_of_a_network_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelFolder, "at_path", lambda path: ModelFolder(path))
+    monkeypatch.setattr(ModelFolder, "from_path", lambda path: ModelFolder(path))
     with pytest.raises(WinhostError, match="a share of a network"):
         folder_files("\\\\server\\models\\x")
 

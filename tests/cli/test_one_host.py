@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from tests.cli.test_new_vm import KEY, SIZED
 from tests.errors import raises
 from winhost.cli.plan.options import RequestBuilder
-from winhost.paths.setting_values import OwnValue, own_values, refuse_shared
+from winhost.paths.setting_values import HostSpecificValue, host_specific_values, refuse_shared
 
 PREPARED = (*SIZED, "--vhdx", r"D:\images\ubuntu.vhdx", "--vhdx-sha256", "2" * 64)
 UBUNTU = ("--path", "dual-boot", "--set", "system.hostname=llm-01", "--set", f"system.key={KEY}")
@@ -68,13 +68,15 @@ def test_plans_that_were_made_apart_are_not_applied_together(line: Line) -> None
 
 
 def test_one_address_is_one_with_any_prefix_and_one_mac_in_any_form() -> None:
-    assert OwnValue("address", "a", "192.0.2.9/24").same == OwnValue("address", "b", "192.0.2.9/16").same
+    assert (
+        HostSpecificValue("address", "a", "192.0.2.9/24").same == HostSpecificValue("address", "b", "192.0.2.9/16").same
+    )
     macs = {"llm-01": "00-15-5D-AA-BB-0C", "llm-02": "00:15:5d:aa:bb:0c", "llm-03": "00:15:5d:aa:bb:0d"}
     settings = [_ubuntu(mac, name) for name, mac in macs.items()]
     with raises("SharedValue"):
         refuse_shared([("a", settings[0]), ("b", settings[1])])
     refuse_shared([("a", settings[0]), ("b", settings[2]), ("c", _ubuntu("auto", "llm-04"))])
-    assert [each.called for each in own_values(settings[2])] == ["host name", "MAC address"]
+    assert [each.called for each in host_specific_values(settings[2])] == ["host name", "MAC address"]
 
 
 def _ubuntu(mac: str, name: str = "llm-01") -> BaseModel:

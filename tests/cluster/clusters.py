@@ -14,7 +14,7 @@ from tests.cases import FASTEST
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, KEY
 from winhost.cluster.render_request import ClusterRequest, ManifestSet
-from winhost.cluster.rendering import rendered
+from winhost.cluster.rendering import render
 from winhost.model.units import GiB
 from winhost.model.workload import (
     Deploy,
@@ -90,7 +90,7 @@ def made(asked: ClusterRequest | None = None, on: str = "metal") -> ManifestSet:
     """The same of the same, which takes a moment to judge."""
     key = f"{asked or request()} {on}"
     if key not in _MADE:
-        _MADE[key] = rendered(machine(on), asked or request())
+        _MADE[key] = render(machine(on), asked or request())
     return _MADE[key]
 
 

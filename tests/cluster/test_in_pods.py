@@ -113,13 +113,13 @@ def test_files_that_the_manifests_do_not_list_are_asked_for_once(tmp_path: Path)
     assert (here.run(LISTS="[]").returncode, here.run(LISTS="[]").returncode) == (0, 0)
     asked = [each[0] for each in here.said]
     assert (asked.count("list"), len(asked)) == (1, 4)
-    (tmp_path / "volume/model" / fetch_model.LISTED).unlink()
+    (tmp_path / "volume/model" / fetch_model.LISTED_FILE).unlink()
     assert here.run(LISTS=json.dumps([f"git-sha1:{'a' * 40} 2 ../../x"])).returncode == 1
 
 
 def test_of_a_group_one_fetches_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Download(tmp_path)
-    monkeypatch.setattr(fetch_model, "BETWEEN_S", 0.05)
+    monkeypatch.setattr(fetch_model, "POLL_SECONDS", 0.05)
     ended: list[int] = []
     words = (str(tmp_path / "model.json"), str(tmp_path / "volume/model"), "wait")
     waits = Thread(target=lambda: ended.append(fetch_model.main(*words)), daemon=True)
@@ -137,7 +137,7 @@ def test_a_file_with_another_hash_or_size_is_not_taken(wrong: str, tmp_path: Pat
     assert done.returncode == 1
     assert done.stderr == "model.safetensors came with another hash or size\n"
     assert not (tmp_path / "volume/model/model.safetensors").exists()
-    assert not (tmp_path / "volume/model" / fetch_model.CHECKED).exists()
+    assert not (tmp_path / "volume/model" / fetch_model.CHECKED_FILE).exists()
 
 
 def ray(folder: Path, script: str) -> dict[str, str]:

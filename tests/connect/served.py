@@ -19,7 +19,7 @@ from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.fleet import Host, WireKind
-from winhost.resources.windows.parts import WindowsScripts, recognized
+from winhost.resources.windows.parts import WindowsScripts, recognize_parts
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes
@@ -89,7 +89,7 @@ class RememberingRunspace(LabRunspace):
         self._session.stops.append(stop)
         (request,) = command.arguments or command.parameters.values()
         self._session.ran += [SCRIPT] * command.is_script
-        self._session.sent.append(recognized(command.text) if command.is_script else ())
+        self._session.sent.append(recognize_parts(command.text) if command.is_script else ())
         self._session.ran.append(json.loads(str(request)))
         if self._host.says is not None:
             return self._host.says()

@@ -21,7 +21,7 @@ from winhost.engine.uploads import Share, Sources, find_in_folder
 from winhost.model.errors import WinhostError
 from winhost.model.fleet import Host, Transport
 from winhost.model.secrets import SecretRef
-from winhost.resources.windows.disks import received_at
+from winhost.resources.windows.disks import partial_file_path
 
 CONTENT = os.urandom(3 << 20) + b"its end"
 KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": "disk.vhdx", "source": "./disk.vhdx"}
@@ -181,4 +181,4 @@ def test_a_name_that_is_none_is_never_written(
 
 @pytest.mark.costly
 def test_where_it_is_written_is_where_the_host_looks() -> None:
-    assert received_at(KEY) == rf"C:\ProgramData\winhost\files\{KEY['sha256']}-disk.vhdx.part"
+    assert partial_file_path(KEY) == rf"C:\ProgramData\winhost\files\{KEY['sha256']}-disk.vhdx.part"

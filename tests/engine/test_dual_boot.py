@@ -91,8 +91,8 @@ def test_an_empty_disk_is_taken_whole_and_that_of_windows_stays(tmp_path: Path) 
     assert 2_000_398_934_016 - (staging["offset"] + staging["size"]) < 3 * MiB
     assert here.apply(made, DATA).holds
     facts = HostFacts(here.facts())
-    assert manifest_of_facts(facts).one(PartitionRole.ESP).size == GiB
-    assert manifest_of_facts(facts).one(PartitionRole.ESP).guid != windows_esp_of(facts)
+    assert manifest_of_facts(facts).with_role(PartitionRole.ESP).size == GiB
+    assert manifest_of_facts(facts).with_role(PartitionRole.ESP).guid != windows_esp_of(facts)
     assert {each.key["partition"] for each in here.machine.instances("EfiBackup") if each.state["kept"]} == {
         windows_esp_of(facts)
     }
@@ -323,8 +323,8 @@ def test_the_manifest_for_the_installer_has_every_partition_and_one_target(tmp_p
     assert [str(each.role) for each in manifest.partitions] == [
         *("esp", "msr", "windows", "target", "staging", "recovery")
     ]
-    assert manifest.label == here.machine.part(Disks).labels[manifest.one(PartitionRole.TARGET).guid][1]
-    assert manifest.one(PartitionRole.WINDOWS).filesystem == "BitLocker"
+    assert manifest.label == here.machine.part(Disks).labels[manifest.with_role(PartitionRole.TARGET).guid][1]
+    assert manifest.with_role(PartitionRole.WINDOWS).filesystem == "BitLocker"
     assert TypeAdapter(DiskManifest).validate_python(plain(manifest)) == manifest
 
 

@@ -15,7 +15,7 @@ from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhy
 from winhost.lab.physics.local_accounts import BATCH
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.errors import WinhostError
-from winhost.paths.wsl2 import networks
+from winhost.paths.wsl2 import host_networks
 from winhost.resources.host import HostFacts
 
 TWO = "win11-two-networks"
@@ -174,7 +174,7 @@ def test_only_the_networks_that_the_plan_names_come_in_whatever_the_mode(
 ) -> None:
     here = CASES[name].world(tmp_path)
     plan = here.plan()
-    own = networks(HostFacts(here.facts()))
+    own = host_networks(HostFacts(here.facts()))
     assert own
     told = f"{', '.join(own)} (the host's own; others: --set access.allow="
     assert any(told in desired.why for desired in (*plan.steps, *plan.deferred))
@@ -199,9 +199,9 @@ def test_a_network_that_is_named_comes_in_and_the_hosts_own_does_not(tmp_path: P
 
 def test_the_hosts_networks_are_the_same_over_a_switch(tmp_path: Path) -> None:
     here = CASES["bridged over the wire itself"].world(tmp_path)
-    before = networks(HostFacts(here.facts()))
+    before = host_networks(HostFacts(here.facts()))
     here.apply(here.plan())
-    assert networks(HostFacts(here.facts())) == before == ("10.30.0.0/24", "10.40.0.0/24")
+    assert host_networks(HostFacts(here.facts())) == before == ("10.30.0.0/24", "10.40.0.0/24")
 
 
 def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.serving.situations import linux, shipped
-from winhost.autoinstall.autoinstall_file import of_manifest
+from winhost.autoinstall.autoinstall_file import disk_of_manifest
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.compat.target import Target
 from winhost.findings.finding import FileFinding
@@ -94,7 +94,7 @@ def whole(case: Case) -> tuple[int, str]:
 def in_autoinstall(case: Case) -> Linted:
     """facts: those of tests/autoinstall/layouts.py."""
     above, text = whole(case)
-    disks = [of_manifest(MANIFEST)] if "facts" in case else []
+    disks = [disk_of_manifest(MANIFEST)] if "facts" in case else []
     found = lint_autoinstall(text.encode(), installer=version_in(case, "installer"), disks=disks)
     return Linted(tuple(found), above)
 

@@ -12,9 +12,9 @@ from winhost.hub.catalogue import (
     catalogue,
     catalogue_of,
     named,
-    near_names,
     refreshed_file,
     shipped_document,
+    similar_names,
     workload_document,
 )
 from winhost.model.errors import UsageError
@@ -120,12 +120,12 @@ NEAR = {
 
 @each_row("wrong, right", [*NEAR.items()])
 def test_a_misspelt_name_finds_the_near_one(wrong: str, right: str) -> None:
-    assert right in near_names(wrong, ENTRIES)
-    assert wrong not in near_names(wrong, ENTRIES)
+    assert right in similar_names(wrong, ENTRIES)
+    assert wrong not in similar_names(wrong, ENTRIES)
 
 
 def test_what_is_far_from_every_name_finds_none() -> None:
-    assert near_names("somebody/private-thing", ENTRIES) == ()
+    assert similar_names("somebody/private-thing", ENTRIES) == ()
 
 
 def test_a_model_is_meant_by_its_repository_or_a_short_name() -> None:

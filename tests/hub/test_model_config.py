@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.hub.draft import looks
+from winhost.hub.draft import config_notes
 from winhost.hub.model_config import model_config
 from winhost.hub.weights import Weights
 
@@ -22,7 +22,7 @@ def test_what_it_says_is_known_and_no_more(case: dict[str, Any]) -> None:
     found = model_config(case["config"])
     known = {name: getattr(found, name) for name in case["known"]}
     assert {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} == case["known"]
-    said = list(looks(found, WEIGHTS))
+    said = list(config_notes(found, WEIGHTS))
     assert len(said) == len(case["look"])
     for word, look in zip(sorted(case["look"]), sorted(said, key=lambda look: first_word(look, case)), strict=True):
         assert word in look
@@ -44,4 +44,4 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_whatever_it_holds_is_read(document: dict[str, Any]) -> None:
     found = model_config(document)
-    assert all(look.isprintable() and look.isascii() for look in looks(found, None))
+    assert all(look.isprintable() and look.isascii() for look in config_notes(found, None))

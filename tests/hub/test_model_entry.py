@@ -54,7 +54,7 @@ def test_a_folder_is_fitted_without_a_hub(tmp_path: Path) -> None:
     awq = {"quantization_config": {"quant_method": "awq", "bits": 4}}
     (folder / "config.json").write_text(json.dumps(CONFIG | awq))
     (folder / "model.safetensors").write_bytes(safetensors(TENSORS, data=True))
-    entry = entry_of(ModelFolder.at_path(str(folder)))
+    entry = entry_of(ModelFolder.from_path(str(folder)))
     assert (entry.id, entry.name, entry.revision) == (str(folder), "Small", None)
     assert (entry.quantization, entry.weights) == (Quantization.AWQ, 2 * (64_000 + 409_600))
     (fitted,) = fitting(expand(find("win11-pro-1gpu"))[0], entries=[entry])

@@ -39,7 +39,7 @@ def script() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("more", "held"), TREES.values(), ids=TREES.keys())
 def test_what_uses_a_disk_is_told(script: dict[str, Any], more: dict[str, Any], held: list[str]) -> None:
-    assert list(script["held_by_tree"]({**DISK, "name": "x", **more}, [])) == held
+    assert list(script["device_users"]({**DISK, "name": "x", **more}, [])) == held
 
 
 def test_a_disk_is_known_by_its_serial_number_and_size(script: dict[str, Any]) -> None:
@@ -54,4 +54,4 @@ def test_a_drive_for_cds_is_no_disk_for_data(script: dict[str, Any]) -> None:
 
 
 def test_the_same_disk_by_another_way_is_told(script: dict[str, Any]) -> None:
-    assert list(script["held_by_tree"](DISK, ["sdb"])) == ["the same serial number as sdb: two ways to one disk"]
+    assert list(script["device_users"](DISK, ["sdb"])) == ["the same serial number as sdb: two ways to one disk"]

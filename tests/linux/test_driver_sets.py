@@ -42,7 +42,7 @@ def test_modules_are_those_of_the_kernel_that_runs(
     closed = f"linux-modules-nvidia-580-server-{flavour} nvidia-headless-no-dkms-580-server"
     assert on(agent, kernel, *packages) == [f"{each} nvidia-utils-580-server" for each in (open_, closed)]
     for each in on(agent, kernel, *packages):
-        agent["versions_asked"](each)  # as keys of sets are
+        agent["parse_package_set"](each)  # as keys of sets are
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_board_with_nvswitches_has_sets_with_its_fabric_manager(
     found = on(agent, "6.8.0-117-generic")
     assert ["nvidia-fabricmanager-580" in each.split(" ") for each in found] == [True] * 2 * with_it + [False] * 2
     for each in found:
-        agent["versions_asked"](each)  # as keys of sets are
+        agent["parse_package_set"](each)  # as keys of sets are
 
 
 @pytest.mark.parametrize("kernel", [WSL, "6.18.44-fc-v595", "6.1"])
@@ -87,4 +87,4 @@ def test_a_set_asks_before_it_installs(agent: dict[str, Any]) -> None:
     on(agent, WSL)
     coming = agent["Transaction"]({"linux-modules-nvidia-580-server-generic": "1"}, {}, {})
     with pytest.raises(agent["AgentFault"], match="driver of Windows"):
-        agent["refuse_transaction"](coming, {})
+        agent["check_transaction"](coming, {})

@@ -10,7 +10,7 @@ from tests.linux.standins import put_program
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
-from winhost.resources.linux.models import NOT_PACKED
+from winhost.resources.linux.models import NO_PACKED_MODEL
 from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.real
@@ -64,14 +64,14 @@ def there(sandbox: Sandbox) -> list[str]:
 
 
 def test_it_is_packed_known_again_and_taken_away(agent: Agent, sandbox: Sandbox) -> None:
-    assert agent.get("PackedModel", KEY) == NOT_PACKED
+    assert agent.get("PackedModel", KEY) == NO_PACKED_MODEL
     answer = change(agent, desired())
     assert answer.after == desired()
     assert there(sandbox) == [*NAMES]
     assert [record.key for record in agent.read(["PackedModel"])["PackedModel"]] == [KEY]
     undone = find_undo(RULES["PackedModel"], dict.fromkeys(desired()), answer.after, answer.after)
     assert undone == {"source": None}
-    assert change(agent, {"source": None}).after == NOT_PACKED
+    assert change(agent, {"source": None}).after == NO_PACKED_MODEL
     assert there(sandbox) == []
     assert sandbox.path(f"{SOURCE}/{NAMES[0]}").exists(), "the original stays"
 

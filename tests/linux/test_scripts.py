@@ -10,10 +10,10 @@ from hashlib import sha256
 
 from tests.rows import each_row
 from winhost.resources.base import ResourceType, State
-from winhost.resources.linux.linux_scripts import AGENT, PARTS, agent_digest, agent_text, files, session_text
+from winhost.resources.linux.linux_scripts import AGENT, AGENT_PARTS, agent_digest, agent_text, files, session_text
 from winhost.resources.registry import LINUX, LINUX_STATES
 
-HELPERS = {f"{name}.py" for name in PARTS}
+HELPERS = {f"{name}.py" for name in AGENT_PARTS}
 OLDEST = (3, 8)  # of Ubuntu 20.04
 OPENS_FILES = {"files.py", "disks.py", "packages.py", "revocable.py", "serve.py"}
 RUNS_PROGRAMS = {"subprocess": {"agent.py"}}  # who may import it

@@ -103,4 +103,4 @@ def test_a_bar_without_an_address_is_no_gpu_that_runs(tmp_path: Path) -> None:
 )
 def test_the_most_that_one_gpu_asked_for_counts(log: str, high: int | None, low: int | None) -> None:
     scripts = definitions()
-    assert [scripts["most_needed"](log, which) for which in ("high", "low")] == [high, low]
+    assert [scripts["max_needed"](log, which) for which in ("high", "low")] == [high, low]

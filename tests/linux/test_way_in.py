@@ -23,7 +23,7 @@ from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
-from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.windows_scripts import distro_script
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -51,7 +51,7 @@ class WayIn:
     def script(self, verb: str, *lines: str) -> list[str]:
         if lines:
             self.put(*lines)
-        return self._ask(["/bin/sh", "-s", verb], inside_script()).splitlines()
+        return self._ask(["/bin/sh", "-s", verb], distro_script()).splitlines()
 
     def _ask(self, command: list[str], text: str) -> str:
         done = self._do(command, text)
@@ -63,7 +63,7 @@ class WayIn:
 
     def refused(self, verb: str, *lines: str) -> tuple[int, str]:
         self.put(*lines)
-        done = self._do(["/bin/sh", "-s", verb], inside_script())
+        done = self._do(["/bin/sh", "-s", verb], distro_script())
         return done.returncode, done.stderr.decode().splitlines()[-1]
 
     def key_leads_in(self, key: Path, host_key: str) -> str:
@@ -122,7 +122,7 @@ def test_every_shell_that_may_be_bin_sh_reads_it(shell: str) -> None:
     command = shell.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
-    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, input=distro_script(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -131,7 +131,7 @@ def test_shellcheck_finds_nothing() -> None:
         pytest.skip("there is no shellcheck here")
     quiet = ["--shell=sh", "--exclude=SC2174", "-"]  # of the folders that it makes, those above are there
     done = subprocess.run(
-        ["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S
+        ["shellcheck", *quiet], input=distro_script(), capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.stdout == ""
 

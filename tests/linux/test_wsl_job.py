@@ -37,7 +37,7 @@ from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, RULES, WINDOWS
-from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.windows_scripts import distro_script
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -141,7 +141,7 @@ class Host:
             self._call(
                 *begin, "/usr/bin/tee", "/var/lib/winhost.wanted", content="".join(f"{line}\n" for line in lines)
             )
-        self._call(*begin, "/bin/sh", "-s", verb, content=inside_script())
+        self._call(*begin, "/bin/sh", "-s", verb, content=distro_script())
 
     def _call(self, *arguments: str, content: str = "") -> None:
         code, output, errors = self._run(arguments, content.encode())

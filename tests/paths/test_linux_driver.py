@@ -11,7 +11,7 @@ from tests.errors import raises
 from winhost.core.answers import Record
 from winhost.hardware.gpus import OpenModules, find_model
 from winhost.model.facts import Facts
-from winhost.paths.linux import choose_driver, has_fabric_manager, refuse_mixed, wanted_driver
+from winhost.paths.linux import choose_driver, has_fabric_manager, refuse_mixed_gpus, select_driver
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
@@ -45,10 +45,10 @@ def test_a_board_with_nvswitches_gets_the_fabric_manager_where_a_source_has_it()
 
 
 def test_gpus_that_no_driver_drives_together_are_refused_before_there_is_a_linux() -> None:
-    refuse_mixed((BLACKWELL, L40S))
-    refuse_mixed((V100, L40S))
+    refuse_mixed_gpus((BLACKWELL, L40S))
+    refuse_mixed_gpus((V100, L40S))
     with raises("NoDriver", match="open modules only"):
-        refuse_mixed((BLACKWELL, V100))
+        refuse_mixed_gpus((BLACKWELL, V100))
 
 
 def test_windows_names_of_devices_do_as_well() -> None:
@@ -78,7 +78,7 @@ def installed(*sets: str) -> Facts:
 
 
 def test_a_linux_without_a_driver_gets_the_one_that_its_gpus_take() -> None:
-    chosen = wanted_driver(HostFacts(FACTS))
+    chosen = select_driver(HostFacts(FACTS))
     assert chosen is not None
     assert chosen.packages == OPEN
     assert 'Package-Blacklist {\n    "linux-(generic|' in chosen.text
@@ -87,15 +87,15 @@ def test_a_linux_without_a_driver_gets_the_one_that_its_gpus_take() -> None:
 def test_what_is_there_of_winhost_stays_wanted_and_what_is_of_others_is_left_alone() -> None:
     runs = {"loaded": "580.95.05", "installed": "580.95.05"}
     ours = with_states("LinuxGpuDriver", lambda each: {**runs, "packages": [OPEN.split()[0]]}, installed(OPEN))
-    assert (chosen := wanted_driver(HostFacts(ours)))
+    assert (chosen := select_driver(HostFacts(ours)))
     assert chosen.packages == OPEN
     for theirs in (runs, {"packages": ["nvidia-driver-550"]}, {"installed": "550.54"}):
-        assert wanted_driver(HostFacts(with_states("LinuxGpuDriver", lambda each, t=theirs: t))) is None  # type: ignore[misc]
+        assert select_driver(HostFacts(with_states("LinuxGpuDriver", lambda each, t=theirs: t))) is None  # type: ignore[misc]
     unfit = with_states("LinuxGpuDriver", lambda each: {"packages": [CLOSED.split()[0]]}, installed(CLOSED))
-    assert wanted_driver(HostFacts(unfit)) is None
+    assert select_driver(HostFacts(unfit)) is None
 
 
 def test_a_set_that_no_source_has_is_none() -> None:
     waiting = with_states("AptPackages", lambda each: {"to_add": {"unavailable": "AptSource"}})
     with raises("NoDriver"):
-        wanted_driver(HostFacts(waiting))
+        select_driver(HostFacts(waiting))

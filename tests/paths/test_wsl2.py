@@ -17,7 +17,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2 import Bridge, NetworkingMode, Wsl2Settings, WslMemory, adapter, mac_address, memory
+from winhost.paths.wsl2 import Bridge, NetworkingMode, Wsl2Settings, WslMemory, bridge_adapter, mac_address, wsl_memory
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.sizing.memories import wsl_default_ram
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
 )
 def test_linux_gets_never_less_than_wsl_would_take_by_itself(total: int, given: int) -> None:
     facts = with_memory(total)
-    assert memory(facts, facts.gpus[:1], None).given == given >= wsl_default_ram(total)
+    assert wsl_memory(facts, facts.gpus[:1], None).given == given >= wsl_default_ram(total)
 
 
 @given(st.uuids(), st.uuids())
@@ -156,7 +156,7 @@ sizes = st.integers(1, 1024).map(lambda gib: gib * GiB)
 def test_linux_gets_what_the_gpus_have_where_the_host_has_it_beside_windows(total: int, vram: int, gpus: int) -> None:
     facts = with_memory(total)
     gpu = replace_vram(facts.gpus[0], vram)
-    found = memory(facts, [gpu] * gpus, None).given
+    found = wsl_memory(facts, [gpu] * gpus, None).given
     assert found % MiB == 0
     assert found >= total // 2
     assert found >= min(vram * gpus, total - 4 * GiB)
@@ -165,14 +165,16 @@ def test_linux_gets_what_the_gpus_have_where_the_host_has_it_beside_windows(tota
 
 def test_memory_is_told_with_its_arithmetic() -> None:
     facts = with_memory(64 * GiB)
-    assert memory(facts, facts.gpus, None).why == (
+    assert wsl_memory(facts, facts.gpus, None).why == (
         "32 GiB, the larger of half the host's 64 GiB and the 24,564 MiB of its GPUs, and 4 GiB stay with Windows"
     )
     little = with_memory(4 * GiB)
-    assert memory(little, little.gpus, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
+    assert wsl_memory(little, little.gpus, None).why.startswith(
+        "2 GiB, half of the host's 4 GiB, as WSL takes by itself"
+    )
     untold = replace_vram(facts.gpus[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
-    assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
-    assert memory(facts, facts.gpus, 8 * GiB) == WslMemory(8 * GiB, "8 GiB as you set it")
+    assert wsl_memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
+    assert wsl_memory(facts, facts.gpus, 8 * GiB) == WslMemory(8 * GiB, "8 GiB as you set it")
 
 
 @cache
@@ -211,13 +213,13 @@ def test_by_itself_it_takes_another_adapter_than_the_one_that_leads_to_us() -> N
     facts = of_two_networks()
     ours = [each.state.name for each in facts.all(NetworkAdapter) if each.state.management]
     assert ours == ["Ethernet"]
-    assert name_of(facts, adapter(facts, Bridge(adapter="auto"))) == "Ethernet 2"
+    assert name_of(facts, bridge_adapter(facts, Bridge(adapter="auto"))) == "Ethernet 2"
     without = of_two_networks(**{"Ethernet 2": {"status": "disconnected"}})
-    assert name_of(without, adapter(without, Bridge(adapter="auto"))) == "Ethernet"
-    assert adapter(facts, Bridge()) is None
+    assert name_of(without, bridge_adapter(without, Bridge(adapter="auto"))) == "Ethernet"
+    assert bridge_adapter(facts, Bridge()) is None
 
 
 def test_where_none_suits_it_says_so() -> None:
     none = of_two_networks(**{"Ethernet": {"kind": "wifi"}, "Ethernet 2": {"status": "down"}})
     with pytest.raises(Refusal, match="No wired network adapter"):
-        adapter(none, Bridge(adapter="auto"))
+        bridge_adapter(none, Bridge(adapter="auto"))

@@ -89,7 +89,7 @@ def but(resource: str, state: Any) -> dict[str, Any]:
 
 def terminate(on: Machine) -> None:
     assert on.distros.wsl(ACCOUNT, ("--terminate", DISTRO), b"")[0] == 0
-    on.settle()
+    on.wait_until_ready()
 
 
 def test_two_bundles_end_where_apply_leaves_windows_and_go_back(person: Person, tmp_path: Path) -> None:

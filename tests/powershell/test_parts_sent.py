@@ -31,7 +31,7 @@ from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows import parts
-from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published
+from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published_digests
 
 SCRIPTS = WindowsScripts()
 MISSING = ("CommandNotFoundException", "VariableIsUndefined")
@@ -69,7 +69,7 @@ def test_a_session_that_is_sent_parts_as_it_needs_them_answers_like_one_that_has
     few = len(there)
     read = ask(runspace, there, *({"resource": resource, "verb": "get"} for resource in WINDOWS))
     assert [word for word in MISSING if word in read] == []
-    assert few < len(there) < len(SCRIPTS.needed('{"calls": []}')) + len(published().splitlines())
+    assert few < len(there) < len(SCRIPTS.needed('{"calls": []}')) + len(published_digests().splitlines())
     (vm, *_) = (r for r in json.loads(read)["answers"][list(WINDOWS).index("VmActions")]["instances"])
     change = {"resource": "VmActions", "verb": "set", "key": vm["key"], "desired": {"start": "nothing"}}
     (changed,) = json.loads(ask(runspace, there, change))["answers"]
@@ -190,7 +190,7 @@ def test_the_script_of_security_md_recognizes_what_was_sent(tmp_path: Path) -> N
         pieces = [whole[at : at + 15_000] for at in range(0, len(whole), 15_000)]
         events += [[str(at + 1), len(pieces), piece, block] for at, piece in enumerate(pieces)]
     (tmp_path / "events.json").write_text(json.dumps(events[::-1]))
-    (tmp_path / parts.PUBLISHED).write_text(published())
+    (tmp_path / parts.PUBLISHED).write_text(published_digests())
     (script,) = re.findall(r"```powershell\n(.*?)```", SECURITY.read_text("utf-8"), re.DOTALL)
     (tmp_path / "check.ps1").write_text(
         "function Get-WinEvent { param($FilterHashtable)\n"

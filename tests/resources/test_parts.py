@@ -12,7 +12,13 @@ from tests.resources.test_scripts import Script, calls
 from tests.rows import each_row
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows import parts, windows_scripts
-from winhost.resources.windows.parts import WindowsScripts, definitions, published, recognized, session_text
+from winhost.resources.windows.parts import (
+    WindowsScripts,
+    definitions,
+    published_digests,
+    recognize_parts,
+    session_text,
+)
 
 READ_ALL = [{"resource": resource, "verb": "get"} for resource in WINDOWS]
 
@@ -23,7 +29,9 @@ def needed(*calls: dict[str, Any], asked_for: Collection[str] = ()) -> tuple[str
 
 def test_every_part_has_the_published_hash() -> None:
     shipped = files(parts.__package__ or "") / parts.PUBLISHED
-    assert shipped.read_text("ascii") == published(), f"Run: python -m winhost.resources.windows.parts > {shipped}"
+    assert shipped.read_text("ascii") == published_digests(), (
+        f"Run: python -m winhost.resources.windows.parts > {shipped}"
+    )
 
 
 def test_the_parts_are_all_of_the_agent_and_nothing_else() -> None:
@@ -40,7 +48,7 @@ def code_of(lines: Iterable[str]) -> Iterator[str]:
 
 
 def test_what_the_account_and_the_distro_run_is_sent_to_the_byte() -> None:
-    assert windows_scripts.inside_script() in session_text()
+    assert windows_scripts.distro_script() in session_text()
     assert windows_scripts.job_script() in session_text()
 
 
@@ -89,9 +97,9 @@ def test_a_change_of_one_resource_is_sent_no_change_of_an_unrelated_one(resource
 )
 def test_no_altered_text_is_recognized(altered) -> None:  # type: ignore[no-untyped-def]
     text = WindowsScripts().text(needed(READ_ALL[0], {"resource": "Boot", "verb": "get"}))
-    assert recognized(text)
+    assert recognize_parts(text)
     assert altered(text) != text
-    assert recognized(altered(text)) == ()
+    assert recognize_parts(altered(text)) == ()
 
 
 CALLS = [

@@ -53,4 +53,4 @@ def test_a_plan_enables_it_where_it_is_wanted_and_starts_nothing() -> None:
     assert "/opt/winhost/gateway-" in file["desired"]["text"]
     for each in wanted:
         if each["resource"] == "LinuxFile":
-            definitions()["writable"](each["key"]["path"])  # it raises for a path that it does not know
+            definitions()["check_path"](each["key"]["path"])  # it raises for a path that it does not know

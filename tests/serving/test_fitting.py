@@ -26,10 +26,10 @@ from winhost.serving.fitting import (
     CONTEXTS,
     SEQUENCES,
     Candidate,
-    Way,
+    ServingVariant,
     fitting,
+    serving_variants,
     size_class,
-    ways,
     weight_bytes,
     workload_of,
 )
@@ -83,16 +83,20 @@ def test_nothing_is_offered_that_the_judge_refuses(host: str) -> None:
 
 
 @cache
-def way(host: str) -> Way:
-    return next(ways(facts_of(host)))
+def serving_variant(host: str) -> ServingVariant:
+    return next(serving_variants(facts_of(host)))
 
 
 @cache
-def with_memory(host: str, gib: int, gpus: int) -> Way:
+def with_memory(host: str, gib: int, gpus: int) -> ServingVariant:
     """The same way, with so much memory on each of so many GPUs, and with enough in the machine."""
     ram = 4000 * GiB
-    memory = replace(way(host).memory, gpus=(gib * GiB,) * gpus, ram=ram, host_ram=2 * ram, shm=ram, pinned=ram)
-    return Way(HostFacts(facts_of(host)), replace(way(host).variant, available_memory=memory), memory)
+    memory = replace(
+        serving_variant(host).memory, gpus=(gib * GiB,) * gpus, ram=ram, host_ram=2 * ram, shm=ram, pinned=ram
+    )
+    return ServingVariant(
+        HostFacts(facts_of(host)), replace(serving_variant(host).variant, available_memory=memory), memory
+    )
 
 
 ROOM = st.integers(4, 69)  # from 70 GiB on vLLM batches more, which takes more
@@ -105,10 +109,10 @@ def test_more_memory_never_yields_a_smaller_best(host: str, one: int, other: int
     assert less <= more
 
 
-def best_class(way: Way) -> int:
+def best_class(serving_variant: ServingVariant) -> int:
     """Of the largest that is possible with the usual context; the rest is not tried."""
     largest_first = sorted(ENTRIES, key=lambda entry: -size_class(entry.parameters))
-    found = (way.candidate(entry) for entry in largest_first)
+    found = (serving_variant.candidate(entry) for entry in largest_first)
     return next((size_class(each.entry.parameters) for each in found if each.possible and each.roomy), -99)
 
 
@@ -193,8 +197,10 @@ def test_a_path_that_is_asked_for_is_the_only_one() -> None:
 
 def test_a_large_model_takes_as_few_gpus_as_have_room() -> None:
     entry = next(each for each in ENTRIES if each.id == "Qwen/Qwen2.5-72B-Instruct")
-    one = Way(
-        HostFacts(facts_of("server2025-4xh200")), way("server2025-4xh200").variant, way("server2025-4xh200").memory
+    one = ServingVariant(
+        HostFacts(facts_of("server2025-4xh200")),
+        serving_variant("server2025-4xh200").variant,
+        serving_variant("server2025-4xh200").memory,
     )
     assert one.candidate(entry).gpus == 2
     assert one.candidate(next(each for each in ENTRIES if each.id == "Qwen/Qwen3-8B")).gpus == 1

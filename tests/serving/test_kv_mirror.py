@@ -242,7 +242,7 @@ FILES = st.lists(st.tuples(st.floats(0, 10_000), st.integers(0, 1000)), max_size
 def test_no_more_goes_than_has_to_and_the_least_used_first(files: list[tuple[float, int]], most: int) -> None:
     now = 5_000.0
     told = [(used, size, "a", str(number)) for number, (used, size) in enumerate(files)]
-    gone = {int(name) for _, name in prune_kv.least_used(told, most, now)}
+    gone = {int(name) for _, name in prune_kv.least_recently_used(told, most, now)}
     kept = [each for number, each in enumerate(files) if number not in gone]
     old = [size for used, size in kept if used <= now - prune_kv.YOUNG_S]
     left = sum(size for _, size in kept)

@@ -31,8 +31,8 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     (tmp_path / "venv/bin/vllm").write_text("vllm")
     monkeypatch.setattr(process_image, "criu_version", lambda: (4, 2, 1))
     monkeypatch.setattr(process_image, "_criu", written)
-    monkeypatch.setattr(process_image, "_IN_MEMORY", (f"{tmp_path}/shm/",))
-    monkeypatch.setattr(process_image, "_DYING_S", 0)
+    monkeypatch.setattr(process_image, "_MEMORY_FOLDERS", (f"{tmp_path}/shm/",))
+    monkeypatch.setattr(process_image, "_PID_WAIT_SECONDS", 0)
     return Images(tmp_path / "folder", tmp_path / "model", [str(tmp_path / "venv/bin/vllm"), "serve"], (0, 0))
 
 
@@ -382,7 +382,9 @@ def test_what_the_engine_leaves_is_reaped_so_that_its_process_ids_are_free(short
     unit = Unit(short)
     running = unit.start()
     (engine,) = unit.pids()
-    wait_for(lambda: [*process_image._below(running.pid)] == [engine])  # the one that was left came here, and went
+    wait_for(
+        lambda: [*process_image._descendants(running.pid)] == [engine]
+    )  # the one that was left came here, and went
     assert state_of(engine) == "S"
     os.kill(engine, signal.SIGKILL)
     assert running.wait(PATIENCE_S) == 256 - signal.SIGKILL

@@ -11,7 +11,7 @@ from winhost.gateway.connections import _IDLE_S
 from winhost.gateway.gateway_settings import Limits
 from winhost.model.workload import Workload
 from winhost.serving.engine_files import START_SECONDS
-from winhost.serving.proxy_config import KEPT_S, PROXIES, ProxyRequest, proxy_config
+from winhost.serving.proxy_config import IDLE_CONNECTION_SECONDS, PROXIES, ProxyRequest, proxy_config
 
 BEHIND = Workload((), trusted_proxies=("10.20.0.5/32",))
 BY_PROTOCOL = replace(BEHIND, proxy_protocol=True)
@@ -37,7 +37,7 @@ def test_no_limit_is_below_the_gateways(proxy: str, limits: Limits) -> None:
 
 
 def test_a_proxy_closes_idle_connections_before_the_gateway_does() -> None:
-    assert KEPT_S < _IDLE_S
+    assert IDLE_CONNECTION_SECONDS < _IDLE_S
 
 
 REFUSED = {

@@ -8,7 +8,7 @@ import pytest
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.model.served import UnitState
-from winhost.serving.engine_start import PHASES, StartProgress, start_failure, told_by
+from winhost.serving.engine_start import PHASES, StartProgress, find_symptom, start_failure
 
 CASES: dict[str, Any] = read_cases(Path(__file__).parents[1] / "data/serving/starts.yaml")
 UNIT = UnitState("winhost-engine-a.service", True, "failed", "failed", "exit-code", "enabled", 0, 0, 1, "", 3)
@@ -30,13 +30,13 @@ def test_a_bar_is_as_long_as_it_is_far() -> None:
     progress = StartProgress()
     progress.read(["Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01, 1.2s/it]"])
     assert (progress.phase.name, progress.percent, progress.bar.count("█")) == ("load", 35, 7)
-    assert [each.at for each in PHASES] == sorted(each.at for each in PHASES)
+    assert [each.first_percent for each in PHASES] == sorted(each.first_percent for each in PHASES)
 
 
 @each_row("case", CASES["failures"], ids=lambda case: case["symptom"])
 def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     lines = case["log"].splitlines()
-    found = told_by(lines)
+    found = find_symptom(lines)
     assert found is not None
     assert found.code == case["symptom"]
     error = start_failure("gpu-01", "org/model", UNIT, lines)

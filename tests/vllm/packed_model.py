@@ -49,7 +49,7 @@ def stand_in() -> None:
     from winhost_weights import container, loading, packing
 
     vars(loading).update(torch=OnTheProcessor("torch"), Codec=Codec)
-    vars(packing).update(Codec=Codec, LEAST=1000)
+    vars(packing).update(Codec=Codec, MIN_PACKED_SIZE=1000)
     vars(container).update(CHUNK=1 << 14)
     torch.Tensor.cuda = torch.Tensor.clone
 

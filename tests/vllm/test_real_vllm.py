@@ -25,7 +25,7 @@ from winhost.gateway.request_rules import FIELDS, RESERVED
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving
-from winhost.serving.engine_start import StartProgress, told_by
+from winhost.serving.engine_start import StartProgress, find_symptom
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # the first time, it is fetched
 
@@ -260,7 +260,7 @@ def test_its_log_shows_how_far_a_start_is_and_no_failure(engine: RealEngine) -> 
         if progress.read([line]):
             seen.append(progress.phase.name)
     assert seen == ["start", "load", "memory", "finish"]  # no graphs and nothing compiled, with --enforce-eager
-    assert told_by(engine.log.splitlines()) is None
+    assert find_symptom(engine.log.splitlines()) is None
 
 
 PARSE = """\
@@ -298,7 +298,7 @@ def test_what_it_refuses_on_this_platform_is_known(python: Path, model: Path, fo
     refused = RealEngine(python, model, folder / "refused", "--enable-sleep-mode")
     try:
         refused.process.wait(PATIENCE_S)
-        found = told_by(refused.log.splitlines())
+        found = find_symptom(refused.log.splitlines())
         assert found is not None
         assert (found.code, refused.process.returncode) == ("vllm.no-sleep", 1)
     finally:

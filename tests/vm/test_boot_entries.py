@@ -19,7 +19,7 @@ from tests.autoinstall.rig import digest
 from tests.linux.debian import sure
 from tests.vm.qemu_vm import CODE, FIRMWARE, FLASH, QEMU, WITHOUT_KEYS, NoQemu, accelerator
 from tests.vm.small_linux import NoLinux, make_linux
-from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
 from winhost.autoinstall.install_plan import SCRIPTS
 from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import PartitionRole
@@ -42,7 +42,7 @@ class BootRig:
         self.folder, self.disk, self._variables = folder, folder / "disk", folder / "variables.fd"
         self._variables.write_bytes((FIRMWARE / WITHOUT_KEYS).read_bytes())
         early = {"version": 1, "early-commands": guard_commands("/cdrom/winhost")}
-        document = early | {"storage": beside_windows(MANIFEST)}
+        document = early | {"storage": storage_beside_windows(MANIFEST)}
         files = {"program.py": (HERE / "installer_program.py").read_text(), "autoinstall.yaml": json.dumps(document)}
         # It restarts once it has been said what came of it.
         files |= {"usr/bin/systemctl": "#!/bin/busybox sh\nexit 0\n"}
@@ -55,7 +55,7 @@ class BootRig:
         self.boots = 0
 
     def _fill_esp(self) -> None:
-        esp, part = MANIFEST.one(PartitionRole.ESP), self.folder / "esp"
+        esp, part = MANIFEST.with_role(PartitionRole.ESP), self.folder / "esp"
         with part.open("wb") as file:
             file.truncate(esp.size)
         sure("mkfs.vfat", "-F", "32", str(part))

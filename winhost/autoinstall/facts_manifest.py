@@ -1,4 +1,4 @@
-"""The disks that an installer may touch, from the facts of a Windows host: the disk on which Windows has made a
+"""Describe the disks that an installer may touch, by the facts of a Windows host: the disk on which Windows made a
 partition for Ubuntu, or disks that Ubuntu gets whole.
 """
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
-from winhost.autoinstall.installer_storage import letters, says_nothing
+from winhost.autoinstall.installer_storage import is_blank_serial, letters
 from winhost.autoinstall.manifest import (
     DiskManifest,
     MachineIdentity,
@@ -34,11 +34,11 @@ from winhost.resources.windows.disks import (
 )
 from winhost.resources.windows.read_only import Disk, HardwareClock, SecureBoot
 
-_BY_TYPE = {EFI: PartitionRole.ESP, RESERVED: PartitionRole.MSR, RECOVERY: PartitionRole.RECOVERY}
+_ROLES_BY_TYPE = {EFI: PartitionRole.ESP, RESERVED: PartitionRole.MSR, RECOVERY: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"
-# Buses as Windows names them, without blanks. Disks on these are refused: other machines may use them, people carry
-# them away, or only Windows puts them together.
-_NEVER = {
+# The buses of refused disks, by Windows' names without blanks: other machines may use such a disk, people may unplug
+# it, or it exists only in Windows.
+_REFUSED_BUSES = {
     "usb": "on USB",
     "sd": "a memory card",
     "mmc": "a memory card",
@@ -54,7 +54,7 @@ _VIRTUAL = ("virtual", "qemu", "vbox", "virtio")
 
 
 def machine_of(facts: HostFacts) -> MachineIdentity:
-    """The SMBIOS UUID, and the serial number if the maker set one and Windows could read it."""
+    """Return the SMBIOS UUID, and the serial number if the vendor set one and Windows could read it."""
     try:
         serial = facts.firmware.serial
     except MissingFact:
@@ -63,7 +63,9 @@ def machine_of(facts: HostFacts) -> MachineIdentity:
 
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:
-    """The disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
+    """Describe the disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared),
+    MissingFact.
+    """
     made: dict[str, OwnPartition] = {}
     for name in (LINUX_PARTITION, STAGING):
         own = facts.find(OwnPartition, {"name": name})
@@ -71,7 +73,7 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
             made[name] = own
     linux, staging = made.get(LINUX_PARTITION), made.get(STAGING)
     if linux is None or linux.disk is None or linux.label is None:
-        raise _not_prepared(
+        raise _preparation_error(
             f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
             f"First: winhost plan {visible(facts.host)} --path dual-boot, apply it, and read the host again: "
             f"winhost detect {visible(facts.host)} -o facts",
@@ -85,36 +87,38 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
         found = DiskManifest(
             machine_of(facts), linux.disk, disk.size, disk.sector, disk.model, records, linux.label[-8:].lower()
         )
-        found.one(PartitionRole.ESP)
-        found.one(PartitionRole.TARGET)
+        found.with_role(PartitionRole.ESP)
+        found.with_role(PartitionRole.TARGET)
     except ValueError as wrong:
-        raise _not_prepared(f"the disk {linux.disk} cannot be described: {wrong}", "Read the host again") from None
+        raise _preparation_error(f"the disk {linux.disk} cannot be described: {wrong}", "Read the host again") from None
     return found
 
 
 def windows_esp_of(facts: HostFacts) -> str:
-    """The EFI system partition that Windows starts from. Raises RefusedError (NotPrepared), MissingFact."""
+    """Return the GUID of the EFI system partition that Windows starts from. Raises RefusedError (NotPrepared),
+    MissingFact.
+    """
     found = [each.key["partition"] for each in facts.all(Partition) if starts_windows(each.state)]
     if len(found) != 1:
         what = f"Windows started from {len(found)} EFI system partitions, and one is needed"
-        raise _not_prepared(what, "Look: winhost detect HOST -o wide")
+        raise _preparation_error(what, "Look: winhost detect HOST -o wide")
     return found[0]
 
 
 def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
     """Tell whether Windows stays and keeps local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
-    gone = {_disk(facts, name).key["disk"] for name in replaced}
-    if any(each.state.boot and each.key["disk"] in gone for each in facts.all(Disk)):
+    replaced_disks = {_disk(facts, name).key["disk"] for name in replaced}
+    if any(each.state.boot and each.key["disk"] in replaced_disks for each in facts.all(Disk)):
         return False
     try:
         return not facts.the(HardwareClock).utc
     except MissingFact:
-        return True  # as Windows does by itself
+        return True  # the default of Windows
 
 
-def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
-    """Disks by the GUIDs of their tables, or by their unique ids if they have no table. Nobody has consented to a wipe
-    yet. Raises RefusedError (NotPrepared, DiskUnfit), MissingFact.
+def read_whole_disks(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
+    """Describe disks that Ubuntu gets whole, without a consent to their wipe. names: the GUIDs of their tables, or the
+    unique ids of disks without a table. Raises RefusedError (NotPrepared, DiskUnfit), MissingFact.
     """
     found = []
     for number, name in enumerate(names):
@@ -123,18 +127,20 @@ def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
         guid, serial = disk.state.guid, None if disk.state.guid else disk.key["disk"]
         records = tuple(_record(facts, each, None) for each in _partitions(facts, guid)) if guid else ()
         choice = DiskChoice(f"disk-{number}", disk.state.size, guid, serial)
-        found.append(WholeDisk(choice, disk.state.sector, disk.state.model, records, tuple(_to_heed(disk, records))))
+        found.append(
+            WholeDisk(choice, disk.state.sector, disk.state.model, records, tuple(_consent_warnings(disk, records)))
+        )
     return found
 
 
 def _refuse_unfit(disk: Instance[Disk]) -> None:
     """Refuse a disk that Ubuntu cannot get. Raises RefusedError (DiskUnfit)."""
     state = disk.state
-    if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
+    if (bus := _REFUSED_BUSES.get(state.bus.casefold().replace(" ", ""))) is not None:
         why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"
     elif state.style not in ("GPT", "RAW"):
         why = f"its partition table is {visible(state.style)}, so that neither it nor its partitions have GUIDs"
-    elif says_nothing(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):
+    elif is_blank_serial(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):
         why = "it has no table and no serial number of its own, so that the installer could not tell it from others"
     elif not letters(state.model):
         why = "it has no model, which the installer compares"
@@ -154,8 +160,8 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
     raise RefusedError("DiskUnfit", what=what, hint=hint)
 
 
-def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Iterator[str]:
-    """The warnings for whoever consents to the loss of this disk."""
+def _consent_warnings(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Iterator[str]:
+    """Yield the warnings for the person who consents to the loss of this disk."""
     state, types = disk.state, {each.type for each in partitions}
     bus = state.bus.casefold()
     if state.guid is None:
@@ -165,9 +171,9 @@ def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Ite
     if state.offline:
         yield "Windows leaves it offline, as it does with the copy of another disk"
     if bus not in _PLAIN:
-        of_raid = "it is behind a RAID controller: it may be several disks, and Linux may see those"
+        raid = "it is behind a RAID controller: it may be several disks, and Linux may see those"
         yield (
-            of_raid if bus == "raid" else f"nobody has seen how Linux shows a disk on {visible(state.bus)} (unverified)"
+            raid if bus == "raid" else f"nobody has seen how Linux shows a disk on {visible(state.bus)} (unverified)"
         )
     if any(word in state.model.casefold() for word in _VIRTUAL):
         yield "it is a virtual disk"
@@ -178,23 +184,23 @@ def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Ite
 
 
 def authorities_of(facts: HostFacts) -> tuple[str, ...] | None:
-    """The signers that the firmware accepts; None if Secure Boot is off. Raises MissingFact."""
+    """Return the signers that the firmware accepts; None if Secure Boot is off. Raises MissingFact."""
     found = facts.the(SecureBoot)
     return found.authorities if found.state == "on" else None
 
 
 def _disk(facts: HostFacts, name: str) -> Instance[Disk]:
-    wanted = name.strip("{}").casefold()
-    those = [
+    requested = name.strip("{}").casefold()
+    matches = [
         each
         for each in facts.all(Disk)
-        if wanted == (each.state.guid or each.key["disk"]).casefold()  # a disk with a table is named by that
+        if requested == (each.state.guid or each.key["disk"]).casefold()  # the table's GUID names a disk, if it has one
     ]
-    if len(those) != 1:
-        what = f"{len(those)} disks of {visible(facts.host)} are called {visible(name)[:60]}, and one is needed"
+    if len(matches) != 1:
+        what = f"{len(matches)} disks of {visible(facts.host)} are called {visible(name)[:60]}, and one is needed"
         hint = "A disk is called by the GUID of its table, or without one by its unique id: winhost detect HOST -o wide"
-        raise _not_prepared(what, hint)
-    return those[0]
+        raise _preparation_error(what, hint)
+    return matches[0]
 
 
 def _partitions(facts: HostFacts, guid: str) -> list[Instance[Partition]]:
@@ -204,8 +210,8 @@ def _partitions(facts: HostFacts, guid: str) -> list[Instance[Partition]]:
 
 def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | None) -> PartitionRecord:
     state = each.state
-    known = role or _BY_TYPE.get(state.type) or (PartitionRole.WINDOWS if state.boot else PartitionRole.OTHER)
-    file_system = None  # unless it is certain; the guard does not compare None
+    known = role or _ROLES_BY_TYPE.get(state.type) or (PartitionRole.WINDOWS if state.boot else PartitionRole.OTHER)
+    file_system = None  # not certain: the guard does not compare it
     if state.type == EFI:
         file_system = "vfat"
     else:
@@ -219,5 +225,5 @@ def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | N
     )
 
 
-def _not_prepared(what: str, hint: str) -> RefusedError:
+def _preparation_error(what: str, hint: str) -> RefusedError:
     return RefusedError("NotPrepared", what=what, hint=hint)

@@ -1,9 +1,14 @@
-"""Orders for the guard in the installer, and the storage section made by the same code."""
+"""Make the order for the guard in the installer, and the installer's storage section from the same data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from winhost.autoinstall.installer_storage import beside_section, letters, says_nothing, whole_section
+from winhost.autoinstall.installer_storage import (
+    is_blank_serial,
+    letters,
+    section_beside_windows,
+    section_of_whole_disks,
+)
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError
@@ -18,7 +23,7 @@ _DISKS_OF_LEVEL = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 
 @dataclass(frozen=True)
 class DiskChoice:
-    """A disk that Ubuntu gets whole. guid: of its table; None if it has none, and then its serial number names it."""
+    """A disk that Ubuntu gets whole. guid: of its table; a disk without a table is named by its serial number."""
 
     id: str
     size: Bytes
@@ -35,41 +40,41 @@ class Scheme:
 
 
 def partition_order(each: PartitionRecord) -> dict[str, Any]:
-    """A partition as the guard's order has it."""
-    told = {"guid": each.guid, "offset": each.offset, "size": each.size, "type": each.type, "role": str(each.role)}
-    return told | ({"filesystem": each.filesystem} if each.filesystem else {})
+    """Return a partition in the form of the guard's order."""
+    record = {"guid": each.guid, "offset": each.offset, "size": each.size, "type": each.type, "role": str(each.role)}
+    return record | ({"filesystem": each.filesystem} if each.filesystem else {})
 
 
-def beside_windows(disk: DiskManifest) -> Action:
-    """The storage section that lists and preserves all partitions, and gives the target alone a file system. Raises
+def storage_beside_windows(disk: DiskManifest) -> Action:
+    """Make the storage section that preserves all partitions, and makes a file system only on the target. Raises
     ValueError.
     """
-    disk.one(PartitionRole.ESP), disk.one(PartitionRole.TARGET)
-    return beside_section([partition_order(each) for each in disk.partitions])
+    disk.with_role(PartitionRole.ESP), disk.with_role(PartitionRole.TARGET)
+    return section_beside_windows([partition_order(each) for each in disk.partitions])
 
 
 def whole_disks(disks: Sequence[DiskChoice], scheme: Scheme) -> Action:
-    """The storage section that replaces everything on these disks. Raises RefusedError (DisksUnusable)."""
+    """Make the storage section that replaces everything on these disks. Raises RefusedError (DisksUnusable)."""
     if scheme.raid is None and len(disks) != 1:
-        raise _unusable(f"{len(disks)} disks are given, and no RAID level for them")
+        raise _disks_error(f"{len(disks)} disks are given, and no RAID level for them")
     fewest = _DISKS_OF_LEVEL.get(scheme.raid, 0) if scheme.raid is not None else 1
     if len(disks) < fewest or not fewest:
         levels = ", ".join(f"{level} from {count} disks on" for level, count in _DISKS_OF_LEVEL.items())
-        raise _unusable(f"RAID {scheme.raid} cannot be made of {len(disks)} disks; there is {levels}")
+        raise _disks_error(f"RAID {scheme.raid} cannot be made of {len(disks)} disks; there is {levels}")
     small = min(disks, key=lambda disk: disk.size)
     if small.size < _SMALLEST:
-        raise _unusable(f"{small.id} has {size(small.size)}, and Ubuntu needs {size(_SMALLEST)} on each disk")
-    return whole_section([(each.id, each.size) for each in disks], scheme.raid, lvm=scheme.lvm)
+        raise _disks_error(f"{small.id} has {size(small.size)}, and Ubuntu needs {size(_SMALLEST)} on each disk")
+    return section_of_whole_disks([(each.id, each.size) for each in disks], scheme.raid, lvm=scheme.lvm)
 
 
-def _unusable(what: str) -> RefusedError:
+def _disks_error(what: str) -> RefusedError:
     return RefusedError("DisksUnusable", what=what, hint="Name other disks, or a RAID level that fits their number")
 
 
 @dataclass(frozen=True)
 class WholeDisk:
-    """A disk that Ubuntu gets whole, with its present partitions. heed: warnings for whoever consents to its loss;
-    wipe: the GUID or serial number that somebody typed, or quoted in a file, to consent.
+    """A disk that Ubuntu gets whole, with its present partitions. heed: warnings for the person who consents to its
+    loss; wipe: the GUID or serial number that this person typed, or wrote into a file, as consent.
     """
 
     choice: DiskChoice
@@ -80,7 +85,7 @@ class WholeDisk:
     wipe: str | None = None
 
     def __post_init__(self) -> None:
-        if says_nothing(self.choice.guid or self.choice.serial or ""):
+        if is_blank_serial(self.choice.guid or self.choice.serial or ""):
             raise ValueError(f"{self.choice.id} has neither a GUID nor a serial number: nothing names it")
         if not letters(self.model):
             raise ValueError(f"{self.choice.id} has no model, which the installer compares")
@@ -89,20 +94,20 @@ class WholeDisk:
 
     @property
     def name(self) -> str:
-        """The GUID of its table, or without one its serial number."""
+        """The GUID of its table, else its serial number."""
         return self.choice.guid or str(self.choice.serial)
 
     @property
     def line(self) -> str:
-        """The disk as users see it when they consent to its loss."""
+        """The disk as shown to the person who consents to its loss."""
         return f"{self.model}, {gib(self.choice.size)}, {self.name}"
 
 
 def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str | None = None) -> dict[str, Any]:
-    """Order an installation into a partition that Windows made. report: the address to which the guard reports its
-    result; windows_esp: the EFI system partition of a Windows on another disk.
+    """Make the order for an installation into a partition that Windows made. report: the URL to which the guard reports
+    its result; windows_esp: the EFI system partition of a Windows on another disk.
     """
-    wanted = {
+    requested = {
         "id": "disk-0",
         "use": "beside",
         "guid": disk.guid,
@@ -111,15 +116,15 @@ def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str
         "label": disk.label,
         "partitions": [partition_order(each) for each in disk.partitions],
     }
-    esp = disk.one(PartitionRole.ESP).guid
-    return _order(disk.machine, [wanted], report) | {"windows_esp": windows_esp or esp, "linux_esp": esp}
+    esp = disk.with_role(PartitionRole.ESP).guid
+    return _order(disk.machine, [requested], report) | {"windows_esp": windows_esp or esp, "linux_esp": esp}
 
 
 def order_whole(
     machine: MachineIdentity, disks: Sequence[WholeDisk], scheme: Scheme, report: str | None = None
 ) -> dict[str, Any]:
-    """Order an installation on whole disks."""
-    wanted = [
+    """Make the order for an installation on whole disks."""
+    requested = [
         {
             "id": disk.choice.id,
             "use": "whole",
@@ -132,7 +137,7 @@ def order_whole(
         }
         for disk in disks
     ]
-    return _order(machine, wanted, report) | {"raid": scheme.raid, "lvm": scheme.lvm}
+    return _order(machine, requested, report) | {"raid": scheme.raid, "lvm": scheme.lvm}
 
 
 def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report: str | None) -> dict[str, Any]:

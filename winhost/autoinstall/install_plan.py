@@ -16,9 +16,9 @@ from winhost.autoinstall.guard_order import (
     Action,
     Scheme,
     WholeDisk,
-    beside_windows,
     order_beside,
     order_whole,
+    storage_beside_windows,
     whole_disks,
 )
 from winhost.autoinstall.installer_storage import PYTHON, guard_commands
@@ -219,7 +219,7 @@ class InstallPlan:
     def storage(self) -> Action:
         """The storage section. Raises ValueError, RefusedError (DisksUnusable)."""
         if self.beside is not None:
-            return beside_windows(self.beside)
+            return storage_beside_windows(self.beside)
         return whole_disks([each.choice for each in self.whole], self.scheme)
 
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:

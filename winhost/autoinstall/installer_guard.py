@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from winhost.autoinstall.installer_storage import (
-    AGAIN,
+    SECOND_RUN,
     UNRESOLVED,
     GuardStop,
     check_commands,
     check_storage,
     installer_document,
+    is_blank_serial,
     letters,
     plain,
-    says_nothing,
     section_of,
 )
 
-NO_DISKS = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # what holds no table of its own, or a member's
+VIRTUAL_DEVICES = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # what holds no table of its own, or a member's
 MIB, GIB = 1 << 20, 1 << 30
 # Of what passes as blank, each byte of the first GiB and of its end is zero: there are the headers of file systems, of
 # members of RAID, LVM and ZFS, and of what encrypts, of partitions that begin at any MiB of that GiB, and their copies.
@@ -62,10 +62,10 @@ class InstallDisk:
     def __init__(self, root: Path, name: str) -> None:
         self.name, self.device, self._sys = name, root / "dev" / name, root / "sys/block" / name
         self.path = f"/dev/{name}"
-        self.size = int(self._told("size", "0")) * 512  # whatever the sectors of the disk are
-        self.sector = int(self._told("queue/logical_block_size", "512"))
-        self.serials = {plain(self._told(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")}
-        self.vendor, self.model = self._told("device/vendor", ""), self._told("device/model", "")
+        self.size = int(self._read_text("size", "0")) * 512  # whatever the sectors of the disk are
+        self.sector = int(self._read_text("queue/logical_block_size", "512"))
+        self.serials = {plain(self._read_text(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")}
+        self.vendor, self.model = self._read_text("device/vendor", ""), self._read_text("device/model", "")
         self.guid: str | None = None
         self.entries: list[TableEntry] = []
         header = self._header(self.sector) if self.size else None  # an empty slot of a card reader has no bytes
@@ -73,7 +73,7 @@ class InstallDisk:
             self.guid, self.alternate, self._array = header[0], header[1], header[2]
             self.entries = list(entries_of(self._array, self.sector))
 
-    def _told(self, file: str, default: str) -> str:
+    def _read_text(self, file: str, default: str) -> str:
         path = self._sys / file
         return path.read_text(errors="replace").strip() if path.is_file() else default
 
@@ -110,11 +110,11 @@ class InstallDisk:
     def check_kernel(self) -> None:
         """The installer acts on the kernel's partitions: they must be those of the table."""
         seen = {(entry.number, entry.offset, entry.size) for entry in self.entries}
-        told = set()
+        kernel_partitions = set()
         for file in self._sys.glob("*/partition"):
             start, size = (int((file.parent / name).read_text()) * 512 for name in ("start", "size"))
-            told.add((int(file.read_text()), start, size))
-        if told != seen:
+            kernel_partitions.add((int(file.read_text()), start, size))
+        if kernel_partitions != seen:
             raise GuardStop("kernel-table", f"the kernel has other partitions of {self.path} than its table")
 
     def is_called(self, model: str) -> bool:
@@ -143,7 +143,7 @@ class InstallDisk:
         """Return the position of the first data in these bytes of the disk; None where they pass as blank."""
         zeros = bytes(MIB)
         with self.device.open("rb") as file:
-            for at, length in looked_at(offset, size):
+            for at, length in checked_ranges(offset, size):
                 file.seek(at)
                 data = file.read(length)
                 if data != zeros[:length]:
@@ -178,7 +178,7 @@ class InstallDisk:
         return {name: value for name, _, value in pairs}
 
 
-def looked_at(offset: int, size: int) -> Iterator[tuple[int, int]]:
+def checked_ranges(offset: int, size: int) -> Iterator[tuple[int, int]]:
     """Offsets and lengths, none longer than a MiB. Samples begin at multiples of a MiB, as partitions do, each at an
     arbitrary one of its share of the disk, so that nothing that recurs is missed throughout.
     """
@@ -205,7 +205,7 @@ def entries_of(array: bytes, sector: int) -> Iterator[TableEntry]:
 
 
 def disks(root: Path) -> list[InstallDisk]:
-    names = sorted(path.name for path in (root / "sys/block").iterdir() if not NO_DISKS.match(path.name))
+    names = sorted(path.name for path in (root / "sys/block").iterdir() if not VIRTUAL_DEVICES.match(path.name))
     found = [InstallDisk(root, name) for name in names if (root / "dev" / name).exists()]
     return [disk for disk in found if disk.size]
 
@@ -215,8 +215,8 @@ def disks(root: Path) -> list[InstallDisk]:
 
 def check_machine(order: Any, root: Path) -> None:
     dmi = root / "sys/class/dmi/id"
-    told = {name: (dmi / f"product_{name}") for name in ("uuid", "serial")}
-    found = {name: file.read_text(errors="replace").strip() if file.is_file() else "" for name, file in told.items()}
+    files = {name: (dmi / f"product_{name}") for name in ("uuid", "serial")}
+    found = {name: file.read_text(errors="replace").strip() if file.is_file() else "" for name, file in files.items()}
     if found["uuid"].lower() != order["machine"]["uuid"]:
         raise GuardStop("machine-uuid", "this is another machine: its SMBIOS UUID differs")
     wanted = order["machine"].get("serial")
@@ -236,7 +236,7 @@ def the_disk(wanted: Any, found: list[InstallDisk]) -> InstallDisk:
         those = [disk for disk in found if disk.guid == wanted["guid"]]
         name = f"GUID {wanted['guid']}"
     else:
-        if says_nothing(wanted["serial"]):
+        if is_blank_serial(wanted["serial"]):
             raise GuardStop("order", f"the serial number {wanted['serial']!r} names no disk")
         those = [disk for disk in found if plain(wanted["serial"]) in disk.serials]
         name = f"serial number {wanted['serial']}"
@@ -419,4 +419,4 @@ def report(folder: Path, stopped: bool, words: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).absolute().parent, again=sys.argv[1:] == [AGAIN]))
+    sys.exit(main(Path(__file__).absolute().parent, again=sys.argv[1:] == [SECOND_RUN]))

@@ -17,14 +17,14 @@ from typing import Any
 UNRESOLVED = "WINHOST-UNRESOLVED"
 # The installer is a snap, whose own paths and libraries are no business of the system's Python.
 PYTHON = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/bin/python3 -I"
-AGAIN = "again"
+SECOND_RUN = "again"
 FETCHING = f"{PYTHON} /cdrom/winhost/fetch.py"
 ESP_TYPE, LINUX_TYPE = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "0fc63daf-8483-4772-8e79-3d69d8477de4"
 
 _MIB = 1 << 20
 _ESP, _BOOT, _EXTENT = 1024 * _MIB, 2048 * _MIB, 4 * _MIB
 _TABLE = _MIB  # the other copy of the table, at the end of a disk
-_OF_RAID = 129 * _MIB  # what mdadm keeps of a member for itself at most
+_RAID_RESERVE = 129 * _MIB  # what mdadm keeps of a member for itself at most
 _FLAGS: dict[str, dict[str, Any]] = {
     "esp": {"flag": "boot", "grub_device": True},
     "msr": {"flag": "msftres"},
@@ -47,7 +47,7 @@ def plain(serial: str) -> str:
     )
 
 
-def says_nothing(serial: str) -> bool:
+def is_blank_serial(serial: str) -> bool:
     """Tell whether this is no serial number: disks without one report dashes, blanks or zeros."""
     return not plain(serial).strip("-.0")
 
@@ -65,13 +65,13 @@ def section_of(order: Mapping[str, Any]) -> dict[str, Any]:
     """
     disks = order["disks"]
     if [each["use"] for each in disks] == ["beside"]:
-        return beside_section(disks[0]["partitions"])
+        return section_beside_windows(disks[0]["partitions"])
     if not disks or any(each["use"] != "whole" for each in disks):
         raise GuardStop("order", "the order names neither one disk beside Windows nor whole disks")
-    return whole_section([(each["id"], each["size"]) for each in disks], order["raid"], lvm=order["lvm"])
+    return section_of_whole_disks([(each["id"], each["size"]) for each in disks], order["raid"], lvm=order["lvm"])
 
 
-def beside_section(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def section_beside_windows(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All partitions are listed and preserved; the target alone gets a file system."""
     config = [_disk("disk-0", preserve=True)]
     by_role = {each["role"]: f"partition-{each['guid']}" for each in partitions}
@@ -91,7 +91,7 @@ def beside_section(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return _section([*config, *_file_system(by_role["target"], "ext4", "/")])
 
 
-def whole_section(disks: Sequence[tuple[str, int]], raid: int | None, *, lvm: bool) -> dict[str, Any]:
+def section_of_whole_disks(disks: Sequence[tuple[str, int]], raid: int | None, *, lvm: bool) -> dict[str, Any]:
     """Everything on these disks goes. disks: their ids and sizes; raid: a level for all of them together; lvm: a volume
     group for the root.
     """
@@ -112,7 +112,7 @@ def whole_section(disks: Sequence[tuple[str, int]], raid: int | None, *, lvm: bo
         config.append({**array, "devices": members})
         count = len(disks)
         kept = {0: count, 1: 1, 5: count - 1, 6: count - 2, 10: count // 2}[raid]
-        device, room = "md-0", kept * (room - _OF_RAID)
+        device, room = "md-0", kept * (room - _RAID_RESERVE)
     return _section(config + (_volumes(device, room) if lvm else _file_system(device, "ext4", "/")))
 
 
@@ -160,7 +160,7 @@ def _section(config: list[dict[str, Any]]) -> dict[str, Any]:
 
 def guard_commands(folder: str) -> list[str]:
     """The early commands that run this folder's guard: before and after all others."""
-    return [f"{PYTHON} {folder}/guard.py", f"{PYTHON} {folder}/guard.py {AGAIN}"]
+    return [f"{PYTHON} {folder}/guard.py", f"{PYTHON} {folder}/guard.py {SECOND_RUN}"]
 
 
 def installer_document(file: Path) -> dict[str, Any]:

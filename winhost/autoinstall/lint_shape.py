@@ -1,4 +1,4 @@
-"""Rules on the shape of a file, section by section, as the installer checks it before it does anything."""
+"""Rules on the shape of a file, section by section. The installer checks the same before it does anything."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,11 +32,11 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True)
 class _Fault:
-    """code: the finding that says it; word: what it is about."""
+    """code: of the finding; subject: what the finding is about; near: a suggestion, or a period."""
 
     loc: Loc
     code: str
-    word: str
+    subject: str
     near: str = "."
 
 
@@ -46,20 +46,20 @@ def shapes(context: AutoinstallContext) -> Iterator[Observation]:
         return
     for fault in _faults(context.file.section, schema()["sections"], ()):
         section = f" (`Malformed autoinstall in '{fault.loc[0]}' section`)" if fault.loc else ""
-        yield _told(context, fault, section)
+        yield _observe(context, fault, section)
     for each in context.actions:
         if "type" not in each.data or each.type in schema()["actions"]:
             shape = schema()["actions"].get(each.type, {"id!": "text", "type!": "text"})
             yield from (
-                _told(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
+                _observe(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
             )
         else:
             near = did_you_mean_or_period(each.type, schema()["actions"])
-            yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
+            yield context.observe((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
-def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Observation:
-    return context.found(fault.loc, fault.code, key=last_key(fault.loc), word=fault.word, near=fault.near, at=at)
+def _observe(context: AutoinstallContext, fault: _Fault, at: str) -> Observation:
+    return context.observe(fault.loc, fault.code, key=last_key(fault.loc), word=fault.subject, near=fault.near, at=at)
 
 
 def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
@@ -71,18 +71,18 @@ def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
         return []
     if isinstance(shape, str):
         kinds = shape.split("|")
-        wanted = " or ".join(_KINDS[kind][0] for kind in kinds)
-        return [] if any(_is(value, kind) for kind in kinds) else [_Fault(loc, "malformed", wanted)]
+        expected = " or ".join(_KINDS[kind][0] for kind in kinds)
+        return [] if any(_is(value, kind) for kind in kinds) else [_Fault(loc, "malformed", expected)]
     if "~" in shape:
         fits = isinstance(value, str) and re.fullmatch(shape["~"], value)
         return [] if fits else [_Fault(loc, "malformed", f"a text like {shape['~']}")]
     if "|" in shape:
-        return _one_of(value, shape["|"], loc)
+        return _alternative_faults(value, shape["|"], loc)
     if "[]" in shape:
         if not isinstance(value, list):
             return [_Fault(loc, "malformed", "a list")]
         return [fault for at, item in enumerate(value) for fault in _faults(item, shape["[]"], (*loc, at))]
-    return list(_of_mapping(value, shape, loc))
+    return list(_mapping_faults(value, shape, loc))
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -94,17 +94,17 @@ def _is(value: Any, kind: str) -> bool:
     return fits and (kind != "size" or storage_bytes(value) is not None)
 
 
-def _one_of(value: Any, forms: list[Any], loc: Loc) -> list[_Fault]:
-    def nearest_first(faults: list[_Fault]) -> tuple[int, int]:
+def _alternative_faults(value: Any, forms: list[Any], loc: Loc) -> list[_Fault]:
+    def distance(faults: list[_Fault]) -> tuple[int, int]:
         return len(faults), -max((len(fault.loc) for fault in faults), default=0)
 
-    tried = sorted((_faults(value, form, loc) for form in forms), key=nearest_first)
-    if tried[1:] and not tried[1]:
+    by_distance = sorted((_faults(value, form, loc) for form in forms), key=distance)
+    if by_distance[1:] and not by_distance[1]:
         return [_Fault(loc, "malformed", "in one of two forms, not in both")]
-    return tried[0]
+    return by_distance[0]
 
 
-def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fault]:
+def _mapping_faults(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fault]:
     if not isinstance(value, dict):
         yield _Fault(loc, "malformed", _KINDS["map"][0])
         return
@@ -123,7 +123,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
 
 
 def ids(context: AutoinstallContext) -> Iterator[Observation]:
-    """Check that each entry has an id of its own, and refers only to entries before it."""
+    """Check that each entry has a unique id, and refers only to earlier entries."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:
         for key in schema()["refs"].get(each.type, ()):
@@ -132,7 +132,7 @@ def ids(context: AutoinstallContext) -> Iterator[Observation]:
                 if isinstance(name, str) and name not in seen:
                     loc = (*each.loc, key, at) if isinstance(named, list) else (*each.loc, key)
                     why = "comes later in the file" if name in every else "is not there"
-                    yield context.found(loc, "id-unknown", id=each.id, key=key, name=name, why=why)
+                    yield context.observe(loc, "id-unknown", id=each.id, key=key, name=name, why=why)
         if each.id in seen:
-            yield context.found((*each.loc, "id"), "id-twice", id=each.id)
+            yield context.observe((*each.loc, "id"), "id-twice", id=each.id)
         seen.add(each.id)

@@ -1,8 +1,8 @@
-"""The disk manifest: which machine and which disk an installer may touch, down to the byte.
+"""The disk manifest: the machine and the disk that an installer may touch, with exact positions.
 
 winhost makes it from the facts of Windows. In the installer, the guard compares it with what Linux finds, before
-anything is written. It holds only what both systems agree on: the SMBIOS UUID, the GUIDs in the GPT, positions and
-sizes in bytes. They do not agree on the numbers of disks and partitions, or on how serial numbers are written.
+anything is written. It contains only values on which both systems agree: the SMBIOS UUID, the GUIDs in the GPT, offsets
+and sizes in bytes. They do not agree on the numbers of disks and partitions, or on the form of serial numbers.
 """
 
 import re
@@ -18,7 +18,7 @@ from winhost.model.yamlfile import load_json
 
 SCHEMA = "winhost.disk-manifest/1"
 
-# What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
+# Placeholders of vendors in SMBIOS, which identify no machine; SMBIOS itself reserves the first two UUIDs.
 _NOBODYS_UUIDS = {
     "00000000-0000-0000-0000-000000000000",
     "ffffffff-ffff-ffff-ffff-ffffffffffff",
@@ -43,7 +43,7 @@ class PartitionRole(StrEnum):
 
 
 def normal_guid(text: str) -> str:
-    """Write a GUID in lower case without braces, as Linux does. Raises ValueError for what is no GUID."""
+    """Write a GUID in lower case without braces, as Linux does. Raises ValueError for other text."""
     guid = text.strip().strip("{}").lower()
     if not _GUID.fullmatch(guid):
         raise ValueError(f"{text[:60]!r} is not a GUID")
@@ -52,8 +52,8 @@ def normal_guid(text: str) -> str:
 
 @dataclass(frozen=True)
 class MachineIdentity:
-    """SMBIOS type 1. uuid: as Windows (Win32_ComputerSystemProduct) and Linux write it; serial: None where the vendor
-    left a placeholder.
+    """The identity in SMBIOS type 1. uuid: as Windows (Win32_ComputerSystemProduct) and Linux write it; serial: None if
+    the vendor left a placeholder.
     """
 
     uuid: str
@@ -72,7 +72,7 @@ class MachineIdentity:
 
 
 def is_placeholder(serial: str) -> bool:
-    """Tell whether vendors leave this text where no serial number was set."""
+    """Tell whether this text is a placeholder of vendors for a missing serial number."""
     text = " ".join(serial.lower().split())
     return text in _NOBODYS_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
 
@@ -81,8 +81,8 @@ def is_placeholder(serial: str) -> bool:
 class PartitionRecord:
     """A partition by its GUID. offset and size in bytes; type: its GPT type.
 
-    number: as Windows counts, for people; Linux counts the entries of the table, which the guard reads.
-    filesystem: as ntfs, vfat or BitLocker, where it is known; what is not known is not compared.
+    number: of Windows, for display; Linux numbers the entries of the table, which the guard reads. filesystem: such as
+    ntfs, vfat or BitLocker; None if it is not known, and then it is not compared.
     """
 
     guid: str
@@ -102,7 +102,7 @@ class PartitionRecord:
 
     @property
     def end(self) -> Bytes:
-        """The first byte after it."""
+        """The offset of the first byte after it."""
         return self.offset + self.size
 
 
@@ -110,8 +110,8 @@ class PartitionRecord:
 class DiskManifest:
     """A GPT disk with all its partitions, in the order of their offsets, on this machine.
 
-    guid: of the disk; size: of all of it; sector: its logical sectors; run: 8 hexadecimal digits of the run that
-    prepared it, which stand in the label of its target.
+    guid: of the disk; size: of the disk; sector: the size of its logical sectors; run: 8 hexadecimal digits of the run
+    that prepared it, which are part of the label of its target.
     """
 
     machine: MachineIdentity
@@ -139,8 +139,8 @@ class DiskManifest:
         """The label of the file system that Windows puts on the target, by which the guard recognizes it."""
         return f"WINHOST-{self.run}"
 
-    def one(self, role: PartitionRole) -> PartitionRecord:
-        """The partition with this role. Raises ValueError unless there is exactly one."""
+    def with_role(self, role: PartitionRole) -> PartitionRecord:
+        """Return the partition with this role. Raises ValueError unless there is exactly one."""
         found = [each for each in self.partitions if each.role is role]
         if len(found) != 1:
             raise ValueError(f"{len(found)} partitions of disk {self.guid} have the role {role}, and one is needed")
@@ -148,7 +148,7 @@ class DiskManifest:
 
 
 def _check_layout(disk: DiskManifest) -> None:
-    """Refuse what no GPT can be, so that a mistake is found here and not in the installer. Raises ValueError."""
+    """Refuse an impossible GPT, so that a mistake is found here and not in the installer. Raises ValueError."""
     guids = [disk.guid, *(each.guid for each in disk.partitions)]
     if len(set(guids)) != len(guids):
         raise ValueError("two of the GUIDs are the same: a cloned disk, or a mistake")

@@ -1,7 +1,7 @@
-"""Installation media with our settings: what winhost adds to Canonical's image, by xorriso or on a FAT32 partition.
+"""Installation media with winhost's settings: the files that it adds to Canonical's image, with xorriso or on a FAT32
+partition.
 
-Secure Boot accepts Canonical's signatures, so its loader, shim and GRUB stay. Only the menu, which is not signed,
-becomes ours.
+Secure Boot accepts Canonical's signatures, so shim and GRUB stay. Only the menu, which is not signed, is replaced.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ MENU = "boot/grub/grub.cfg"
 SHIM = "EFI/boot/bootx64.efi"
 SUMS = "md5sum.txt"
 FETCH = "winhost/fetch.json"
-# Without `autoinstall` the installer asks; without `noprompt` it waits for somebody to take the medium out. With
-# `subiquity.autoinstallpath` our file takes precedence over one of cloud-init, which a stick called CIDATA could bring.
+# Without `autoinstall` the installer asks for confirmation; without `noprompt` it waits until the medium is removed.
+# `subiquity.autoinstallpath` gives this file precedence over one of cloud-init, such as on a USB stick called CIDATA.
 _MENU = """\
 set timeout=3
 menuentry "winhost: install Ubuntu on the disk that was named" {{
@@ -39,23 +39,23 @@ menuentry "winhost: install Ubuntu on the disk that was named" {{
 }}
 """
 _FAT_FILE: Bytes = 4 * GiB - 1
-_FAT_VOLUME: Bytes = 32 * GiB  # that Windows formats
+_FAT_VOLUME: Bytes = 32 * GiB  # the largest that Windows formats
 
 
 def menu(address: str | None = None) -> bytes:
-    """grub.cfg. address: of the installer's own network, as the kernel takes it (ip=…), where there is no DHCP."""
+    """Write grub.cfg. address: the network of the installer as the kernel's value of ip=…, None for DHCP."""
     return _MENU.format(words=f" ip={address}" if address else "").encode("ascii")
 
 
 def script(name: str) -> str:
-    """The constant text of a script that runs in the installer."""
+    """Return the constant text of a script that runs in the installer."""
     return join_modules(files(__package__).joinpath(part) for part in SCRIPTS[name])
 
 
-def with_settings(
+def files_with_settings(
     document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
 ) -> dict[str, bytes]:
-    """The files to add for settings that lie on the medium. autoinstall.yaml is secret."""
+    """Return the files to add for settings on the medium. autoinstall.yaml is secret."""
     return {
         "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
@@ -65,17 +65,19 @@ def with_settings(
     }
 
 
-def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add if the controller hands out the settings. Only the token, for one answer, is secret."""
-    return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
+def files_without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
+    """Return the files to add if the controller hands out the settings. Only the token is secret; it is valid for one
+    answer.
+    """
+    return {**files_before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
 
-def before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add before the controller has settings: constants, which install nothing. esp: that of the Windows
-    that starts next if no settings come.
+def files_before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
+    """Return the files to add before the controller has settings: constants, which install nothing. esp: the EFI system
+    partition of the Windows that starts next if no settings arrive.
     """
     early = [FETCHING, *guard_commands(FETCHED)]
-    # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
+    # This file installs nothing: until the fetched one replaces it, it names no disk of any machine.
     storage = {"config": [{"type": "disk", "id": "disk-0", "serial": UNRESOLVED, "preserve": True}]}
     document: dict[str, Any] = {"version": 1, "early-commands": early, "storage": storage}
     back: dict[str, bytes] = {}
@@ -100,43 +102,45 @@ class MediumFile:
 
 
 def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
-    """The files of a FAT32 partition that stands in for these media. Raises RefusedError (NotStaged), OSError."""
+    """List the files of a FAT32 partition that replaces these media. Raises RefusedError (NotStaged), OSError."""
     found = {each.path: each for each in image_files(image)}
     for path, data in added.items():
         found[path] = MediumFile(path, len(data), hashlib.sha256(data).hexdigest())
     large = [each for each in found.values() if each.size > _FAT_FILE]
     if large:
-        raise _not_staged(f"{visible(large[0].path)} has {size(large[0].size)}, more than a file on FAT32 can have")
+        raise _staging_error(f"{visible(large[0].path)} has {size(large[0].size)}, more than a file on FAT32 can have")
     folded: dict[str, str] = {}
     for path in found:
         if folded.setdefault(path.casefold(), path) != path:
-            raise _not_staged(f"{visible(path)} and {visible(folded[path.casefold()])} are one name on FAT32")
+            raise _staging_error(f"{visible(path)} and {visible(folded[path.casefold()])} are one name on FAT32")
     missing = [path for path in (".disk/info", "casper/vmlinuz") if path not in found]
     if missing:
-        raise _no_installer(image, missing[0])
+        raise _image_error(image, missing[0])
     return sorted(found.values(), key=lambda each: each.path)
 
 
 def staging_size(listed: list[MediumFile]) -> Bytes:
     """The size of a partition for these files. Raises RefusedError (NotStaged)."""
     total = sum(each.size for each in listed)
-    wanted = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
-    if wanted > _FAT_VOLUME:
-        raise _not_staged(f"the media need {size(wanted)}, and Windows formats FAT32 up to {size(_FAT_VOLUME)}")
-    return wanted
+    needed = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
+    if needed > _FAT_VOLUME:
+        raise _staging_error(f"the media need {size(needed)}, and Windows formats FAT32 up to {size(_FAT_VOLUME)}")
+    return needed
 
 
-def _not_staged(what: str) -> RefusedError:
+def _staging_error(what: str) -> RefusedError:
     return RefusedError("NotStaged", what=what, hint="Use a USB stick, or virtual media of the machine's BMC")
 
 
-def _no_installer(image: Path, lacks: str) -> RefusedError:
-    return _not_staged(f"{visible(str(image))} has no {lacks}: it is no installation image of Ubuntu Server")
+def _image_error(image: Path, lacks: str) -> RefusedError:
+    return _staging_error(f"{visible(str(image))} has no {lacks}: it is no installation image of Ubuntu Server")
 
 
 def image_files(image: Path) -> Iterator[MediumFile]:
-    """List an ISO with Rock Ridge, without links: FAT32 has none, and the installer does without them."""
-    with _opened(image) as iso:
+    """List the files of an ISO with Rock Ridge, without links, which FAT32 does not have and the installer does not
+    need.
+    """
+    with _open_iso(image) as iso:
         for folder, _, names in iso.walk(rr_path="/"):
             for name in names:
                 path = f"{folder.rstrip('/')}/{name}"
@@ -152,7 +156,7 @@ def image_files(image: Path) -> Iterator[MediumFile]:
 
 
 @contextmanager
-def _opened(image: Path) -> Iterator[Any]:
+def _open_iso(image: Path) -> Iterator[Any]:
     import pycdlib
 
     iso = pycdlib.PyCdlib()
@@ -165,7 +169,7 @@ def _opened(image: Path) -> Iterator[Any]:
 
 def copy_out(image: Path, folder: Path, listed: list[MediumFile], but: Mapping[str, bytes]) -> None:
     """Copy the listed files of an ISO to a folder, except `but`. Raises OSError."""
-    with _opened(image) as iso:
+    with _open_iso(image) as iso:
         for each in listed:
             if each.path not in but:
                 (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
@@ -177,18 +181,18 @@ def read_from_image(image: Path, path: str) -> bytes:
     """Read a small file of an ISO, such as its shim. Raises RefusedError (NotStaged)."""
     from pycdlib.pycdlibexception import PyCdlibException
 
-    with _opened(image) as iso:
+    with _open_iso(image) as iso:
         try:
             with iso.open_file_from_iso(rr_path=f"/{path}") as file:
                 return bytes(file.read(16 * MiB))
         except PyCdlibException:
-            raise _no_installer(image, path) from None
+            raise _image_error(image, path) from None
 
 
-_LONGEST_S = 1800
+_MAX_SECONDS = 1800
 
 
-def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
+def remaster(image: Path, added: Mapping[str, bytes], out: Path) -> None:
     """Write an image with these files added; it is as secret as they are. Raises UsageError (NoXorriso), WinhostError
     (NotRemastered) and OSError.
     """
@@ -196,34 +200,34 @@ def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
     if program is None:
         hint = "Debian and Ubuntu: apt-get install xorriso. Or stage the media on the disk, which needs none"
         raise UsageError("NoXorriso", what="there is no xorriso on this computer, which makes the image", hint=hint)
-    # The installer's own check of the medium reads the checksums, so those of the files that change are replaced.
-    ours = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
+    # The installer's own check of the medium reads the checksums, so those of changed files are replaced.
+    added_sums = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
     lines = read_from_image(image, SUMS).decode("utf-8", "replace").splitlines()
-    sums = [line for line in lines if line.partition("  ")[2] not in ours]
-    sums += [f"{sum_}  {path}" for path, sum_ in sorted(ours.items())]
+    sums = [line for line in lines if line.partition("  ")[2] not in added_sums]
+    sums += [f"{sum_}  {path}" for path, sum_ in sorted(added_sums.items())]
     whole = {**added, SUMS: ("\n".join(sums) + "\n").encode()}
     with tempfile.TemporaryDirectory() as folder:
-        # As files, also below /dev, where it would take them for drives.
-        words = [program, "-abort_on", "FAILURE", "-indev", f"stdio:{image}", "-outdev", f"stdio:{out}"]
-        words += ["-boot_image", "any", "replay", "-overwrite", "on"]
+        # `stdio:` makes xorriso take paths below /dev for files, not for drives.
+        arguments = [program, "-abort_on", "FAILURE", "-indev", f"stdio:{image}", "-outdev", f"stdio:{out}"]
+        arguments += ["-boot_image", "any", "replay", "-overwrite", "on"]
         for number, (path, data) in enumerate(whole.items()):
             file = Path(folder) / str(number)
             write_whole(file, [data], mode=0o600)
-            words += ["-map", str(file), f"/{path}"]
+            arguments += ["-map", str(file), f"/{path}"]
         os.close(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _run(words, out)
+        _run(arguments, out)
 
 
-def _run(words: list[str], out: Path) -> None:
+def _run(arguments: list[str], out: Path) -> None:
     try:
-        ran = subprocess.run(words, capture_output=True, timeout=_LONGEST_S)  # noqa: S603 - paths, and words of ours
+        ran = subprocess.run(arguments, capture_output=True, timeout=_MAX_SECONDS)  # noqa: S603 - paths, and words of ours
         if not ran.returncode:
             return
         said = ran.stderr.decode("utf-8", "replace").splitlines()
         last = [line for line in said if "FAILURE" in line or "FATAL" in line]
         why = f"ended with {ran.returncode}: {visible(last[-1] if last else 'without a word')[:300]}"
     except subprocess.TimeoutExpired:
-        why = f"did not end within {_LONGEST_S} s"
+        why = f"did not end within {_MAX_SECONDS} s"
     except BaseException:
         out.unlink(missing_ok=True)  # a part of it may hold the settings
         raise

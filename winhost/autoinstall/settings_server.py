@@ -32,11 +32,11 @@ from winhost.model.errors import visible
 from winhost.model.units import Bytes, KiB
 from winhost.web.server import run_server
 
-_LARGEST_EVENT: Bytes = 64 * KiB
+_MAX_EVENT: Bytes = 64 * KiB
 _LIFETIME = datetime.timedelta(days=2)
-_ATTEMPTS, _RETRY_S = 5, 600  # of the client that asked first, until an answer arrives as a whole
-_GIVEN, _GONE, _BUSY = 200, 404, 503
-_LONGEST = 200
+_ATTEMPTS, _RETRY_SECONDS = 5, 600  # of the client that asked first, until an answer arrives as a whole
+_OK, _NOT_FOUND, _BUSY = 200, 404, 503
+_MAX_TEXT = 200
 
 
 class InstallPhase(StrEnum):
@@ -53,7 +53,7 @@ class InstallPhase(StrEnum):
 
 
 # Words in the name or description of an event, by the phase that it begins; the first that fits.
-_SIGNS = (
+_PHASE_SIGNS = (
     (InstallPhase.RESTARTING, ("subiquity/shutdown",)),
     (InstallPhase.FINISHED, ("subiquity/late", "/postinstall", "final system configuration")),
     (InstallPhase.CONFIGURED, ("curthooks", "configuring installed system", "/install/configure")),
@@ -74,7 +74,7 @@ class InstallEvent:
     failed: bool
 
 
-def parsed_event(data: bytes) -> InstallEvent | None:
+def parse_event(data: bytes) -> InstallEvent | None:
     """Parse an event of the installer; None for any other data."""
     try:
         told = json.loads(data)
@@ -82,7 +82,7 @@ def parsed_event(data: bytes) -> InstallEvent | None:
         return None
     if not isinstance(told, dict) or not isinstance(told.get("name"), str):
         return None
-    name, description = (visible(str(told.get(key, ""))[:_LONGEST]) for key in ("name", "description"))
+    name, description = (visible(str(told.get(key, ""))[:_MAX_TEXT]) for key in ("name", "description"))
     failed = str(told.get("result", "")).upper() in ("FAIL", "FAILED")
     return InstallEvent(name, description, told.get("event_type") == "start", failed)
 
@@ -93,14 +93,16 @@ class InstallProgress:
 
     phase: InstallPhase = InstallPhase.WAITING
     failure: str | None = None
-    heard: int = 0
+    received_count: int = 0
 
-    def hear(self, event: InstallEvent) -> bool:
+    def receive(self, event: InstallEvent) -> bool:
         """Take in an event; True if the installation is further, or has failed."""
-        self.heard += 1
+        self.received_count += 1
         before = (self.phase, self.failure)
         words = f"{event.name} {event.description}".lower()
-        begun = next((phase for phase, signs in _SIGNS if any(sign in words for sign in signs)), InstallPhase.STARTED)
+        begun = next(
+            (phase for phase, signs in _PHASE_SIGNS if any(sign in words for sign in signs)), InstallPhase.STARTED
+        )
         if event.failed and begun is InstallPhase.COMPARED:
             begun = InstallPhase.STARTED
         self.phase = max(self.phase, begun, key=_ORDER.index)
@@ -133,14 +135,14 @@ class OneTimeSettings:
             now = time.monotonic()
             others = self._first not in (None, (address, word))
             if not good or others or self.given or now > self.until or self._attempts >= _ATTEMPTS:
-                return _GONE
+                return _NOT_FOUND
             if self._busy:
                 return _BUSY
             if self._first is None:
-                self._first, self.until = (address, word), min(self.until, now + _RETRY_S)
+                self._first, self.until = (address, word), min(self.until, now + _RETRY_SECONDS)
             self._attempts += 1
             self._busy = True
-            return _GIVEN
+            return _OK
 
     def ended(self, *, arrived: bool) -> None:
         """Note the end of an answer. arrived: the client has received all of it."""
@@ -158,13 +160,13 @@ class SettingsOffer:
     settings: OneTimeSettings
 
     @property
-    def for_medium(self) -> str:
+    def fetch_file(self) -> str:
         """The text of fetch.json."""
         return json.dumps({"url": self.url, "sha256": self.sha256})
 
 
 @contextmanager
-def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[SettingsOffer]:
+def offer_settings(data: bytes, address: str, seconds: float) -> Iterator[SettingsOffer]:
     """Serve the settings once on this address of the controller. Raises OSError."""
     settings = OneTimeSettings(data, time.monotonic() + seconds)
     pem, der = _certificate()
@@ -175,7 +177,7 @@ def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[Sett
         file.touch(0o600)
         file.write_bytes(pem)
         context.load_cert_chain(file)
-    with _Server((address, 0), _giving(settings)) as server:
+    with _Server((address, 0), _settings_handler(settings)) as server:
         # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         url = f"https://{address}:{server.server_port}/{settings.token}"
@@ -184,10 +186,10 @@ def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[Sett
 
 
 @contextmanager
-def heard_progress(address: str, hear: Callable[[InstallEvent], None]) -> Iterator[str]:
+def receive_progress(address: str, receive: Callable[[InstallEvent], None]) -> Iterator[str]:
     """Receive reports, and yield the address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
-    with _Server((address, 0), _hearing(f"/{token}", hear)) as server, run_server(server):
+    with _Server((address, 0), _report_handler(f"/{token}", receive)) as server, run_server(server):
         yield f"http://{address}:{server.server_port}/{token}"
 
 
@@ -213,11 +215,11 @@ class _Quiet(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
+def _settings_handler(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
     class Handler(_Quiet):
         def do_GET(self) -> None:
             status = settings.take(self.path, self.client_address[0], self.headers.get(CLIENT, ""))
-            if status != _GIVEN:
+            if status != _OK:
                 self.answer(status)
                 return
             arrived = False
@@ -237,11 +239,14 @@ def _arrived(connection: socket.socket) -> bool:
     connection.shutdown(socket.SHUT_WR)  # of TCP alone: TLS would send a message that nobody reads
     for _ in range(64):
         if not connection.recv(4096):
-            return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and _on_its_way(connection) == 0
+            return (
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+                and _unacknowledged_bytes(connection) == 0
+            )
     return False
 
 
-def _on_its_way(connection: socket.socket) -> Bytes:
+def _unacknowledged_bytes(connection: socket.socket) -> Bytes:
     """The bytes that were sent and not acknowledged, if the system knows. The end of the stream counts as a byte."""
     try:
         import fcntl
@@ -252,17 +257,17 @@ def _on_its_way(connection: socket.socket) -> Bytes:
     return max(0, int.from_bytes(left, sys.byteorder) - 1)
 
 
-def _hearing(path: str, hear: Callable[[InstallEvent], None]) -> type[BaseHTTPRequestHandler]:
+def _report_handler(path: str, receive: Callable[[InstallEvent], None]) -> type[BaseHTTPRequestHandler]:
     class Handler(_Quiet):
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
             good = secrets.compare_digest(self.path.encode(), path.encode())
-            if not good or not length.isdecimal() or int(length) > _LARGEST_EVENT:
+            if not good or not length.isdecimal() or int(length) > _MAX_EVENT:
                 self.answer(404)
                 return
-            event = parsed_event(self.rfile.read(int(length)))
+            event = parse_event(self.rfile.read(int(length)))
             if event is not None:
-                hear(event)
+                receive(event)
             self.answer(200)
 
     return Handler

@@ -18,7 +18,7 @@ from winhost.model.secrets import Secret
 _TIMEOUT_S = 60
 _ROOT = "/redfish/v1/"
 _DISCS = {"CD", "DVD"}
-_MOST_MEMBERS = 64
+_MAX_MEMBERS = 64
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class BmcSession:
     def __init__(self, url: str, client: Any) -> None:
         self._url, self._client = url, client
 
-    def _asked(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         words = {} if body is None else {"body": dict(body)}
         try:
             answer = getattr(self._client, method)(path, **words)
@@ -94,7 +94,7 @@ class BmcSession:
         return found
 
     def _members(self, path: str) -> list[dict[str, Any]]:
-        return [self._asked("get", path) for path in _links(self._asked("get", path), "Members")]
+        return [self._request("get", path) for path in _links(self._request("get", path), "Members")]
 
     def system(self, wanted: MachineIdentity, *, free: bool = True) -> BmcSystem:
         """Find this machine, with a drive for discs. free: the drive has to be empty. Raises RefusedError
@@ -115,7 +115,7 @@ class BmcSession:
                 hint="Check the BMC's address; or use another kind of media",
             )
         system = found[0]
-        holders = [system, *(self._asked("get", path) for path in _links(system, "Links", "ManagedBy"))]
+        holders = [system, *(self._request("get", path) for path in _links(system, "Links", "ManagedBy"))]
         for holder in holders:
             path = _path_of(holder.get("VirtualMedia"))
             for drive in self._members(path) if path else ():
@@ -131,7 +131,7 @@ class BmcSession:
             what = "a BMC gets media over HTTPS alone, because they hold keys, or the token for them"
             raise UsageError("MediaAddress", what=what, hint="Give an https:// address that the BMC can reach")
         self._act(system.drive, "VirtualMedia.InsertMedia", {"Image": image, "Inserted": True, "WriteProtected": True})
-        if not self._asked("get", system.drive).get("Inserted"):
+        if not self._request("get", system.drive).get("Inserted"):
             raise _failed(self._url, "took the media, and says that there are none")
 
     def start_once(self, system: BmcSystem) -> None:
@@ -141,8 +141,8 @@ class BmcSession:
             "BootSourceOverrideEnabled": "Once",
             "BootSourceOverrideMode": "UEFI",
         }
-        self._asked("patch", system.path, {"Boot": wanted})
-        found = self._asked("get", system.path)
+        self._request("patch", system.path, {"Boot": wanted})
+        found = self._request("get", system.path)
         if any(_within(found, "Boot", key) != value for key, value in wanted.items()):
             raise _failed(self._url, "did not keep what to start from")
 
@@ -152,15 +152,15 @@ class BmcSession:
 
     def take_back(self, system: BmcSystem) -> None:
         """Eject the media, and let the machine start as usual again."""
-        if self._asked("get", system.drive).get("Inserted"):
+        if self._request("get", system.drive).get("Inserted"):
             self._act(system.drive, "VirtualMedia.EjectMedia", {})
-        self._asked("patch", system.path, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
+        self._request("patch", system.path, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
 
     def _act(self, path: str, name: str, body: Mapping[str, Any]) -> None:
-        target = _within(self._asked("get", path), "Actions", f"#{name}", "target")
+        target = _within(self._request("get", path), "Actions", f"#{name}", "target")
         if not isinstance(target, str) or not target.startswith("/"):
             raise _failed(self._url, f"offers no {name} at {path}")
-        self._asked("post", target, body)
+        self._request("post", target, body)
 
 
 def _path_of(link: object) -> str | None:
@@ -178,7 +178,7 @@ def _within(found: object, *keys: str) -> Any:
 
 def _listed(found: object, *keys: str) -> list[Any]:
     listed = _within(found, *keys)
-    return listed[:_MOST_MEMBERS] if isinstance(listed, list) else []
+    return listed[:_MAX_MEMBERS] if isinstance(listed, list) else []
 
 
 def _links(found: object, *keys: str) -> list[str]:

@@ -18,7 +18,7 @@ from winhost.core.answers import Json
 from winhost.model.errors import visible, visible_json
 from winhost.model.packed import describe_packed
 from winhost.model.units import MiB, size
-from winhost.resources.windows.vms import owner
+from winhost.resources.windows.vms import assigned_vm
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _HASH = re.compile(r"(?<![0-9A-Za-z])([0-9a-f]{8})[0-9a-f]{28,}([0-9a-f]{4})(?![0-9A-Za-z])")
@@ -38,7 +38,7 @@ def format_value(value: Json) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
         return size(value)
-    if isinstance(value, str) and (vm := owner(value)):
+    if isinstance(value, str) and (vm := assigned_vm(value)):
         return f"assigned to VM {vm[:8]}…"
     if isinstance(value, str) and (lines := value.count("\n")):
         return f"{lines} line{'s' if lines > 1 else ''}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from winhost.cluster.isolation import dns, pod_basics, policy, to_hub, to_media
+from winhost.cluster.isolation import dns, hub_egress, media_egress, pod_basics, policy
 from winhost.cluster.pod_rendering import PodMount, pod_container, pod_variables, pod_volumes, quantity
 from winhost.cluster.render_request import (
     ENGINE_PORT,
@@ -83,7 +83,7 @@ class EnginePod:
                 mounts=self._mounts(served.container),
                 shm=self.shared_memory,
                 # What is in /dev/shm counts against the limit of the pod, and /dev/shm may be full.
-                memory=self.shared_memory + _whole(engine_ram(self.model)),
+                memory=self.shared_memory + _round_up(engine_ram(self.model)),
                 stop=served.container.stop,
                 gpus="1" if self.shared else str(self.model.gpus),
             ),
@@ -94,13 +94,13 @@ class EnginePod:
         """The size of /dev/shm: as served, or more where tiers of a KV cache are there as well."""
         mirror = self.request.workload.kv_mirror
         tiers = mirror.staging * self.model.parallel.data if mirror else 0
-        return max(self.served.shared_memory, _whole(SHM_LEAST + tiers))
+        return max(self.served.shared_memory, _round_up(SHM_LEAST + tiers))
 
     @property
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
         nodes: list[str] = []
-        if self.spans_nodes and self.request.by_ray:
+        if self.spans_nodes and self.request.uses_ray:
             nodes = ["--distributed-executor-backend=ray"]
         elif self.spans_nodes:
             nodes = ["--distributed-executor-backend=mp", "--nnodes=$(LWS_GROUP_SIZE)"]
@@ -152,8 +152,8 @@ class EnginePod:
         return (*(mount for source, mount in on_volume.items() if source in sources), _SCRIPTS_MOUNT)
 
     def _fetch(self, role: str) -> dict[str, Json]:
-        """The container that runs before the engine: without a GPU, and alone with the hub's token. In a group one pod
-        fetches for all.
+        """The container that downloads the model before the engine starts. It has no GPU, and is the only one with the
+        hub's token. In a group one pod downloads for all. role: see fetch_model.py.
         """
         variables = [*pod_variables({"HOME": f"{_VOLUME}/cache"})]
         if self.model.token is not None:
@@ -176,14 +176,14 @@ class EnginePod:
         return [pod_container("kv-prune", self.request.image, command, container, requests, writes=False)]
 
 
-def _whole(size: Bytes) -> Bytes:
+def _round_up(size: Bytes) -> Bytes:
     """Round up to a multiple of 1 GiB."""
     return -(-size // GiB) * GiB
 
 
 def _probes() -> Mapping[str, Json]:
-    """/health answers once the model is loaded, and 503 where the engine is dead. Until the first answer, for as long
-    as an engine may take to start, nothing else is asked, so that none is killed while it loads.
+    """The probes of /health, which answers 200 once the model is loaded, and 503 if the engine is dead. The startup
+    probe holds back the others for as long as an engine may take to start, so that none is killed while it loads.
     """
     health: dict[str, Json] = {"httpGet": {"path": "/health", "port": "http"}}
     return {
@@ -198,25 +198,25 @@ def _probes() -> Mapping[str, Json]:
     }
 
 
-_COMPILED: Bytes = 16 * GiB  # graphs of all versions that were ever tried, beside the model
-_FETCHING_S = 6 * 3600  # a large model by a slow line
+_COMPILED_GRAPHS: Bytes = 16 * GiB  # room on the volume for compiled graphs of several versions
+_FETCH_SECONDS = 6 * 3600  # the time limit for the download of a large model over a slow line
 
 
 def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
     """The manifests of an engine, in the order in which they are applied."""
-    found = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
+    pods = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
     port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
-    service: dict[str, Json] = {"spec": {"type": "ClusterIP", "selector": found, "ports": [port]}}
-    runs = _group(pod) if pod.spans_nodes else _alone(pod)
-    return (_scripts(pod), _volume(pod), _network(pod), _manifest(pod, "Service", "v1", service), runs)
+    service: dict[str, Json] = {"spec": {"type": "ClusterIP", "selector": pods, "ports": [port]}}
+    controller = _leader_worker_set(pod) if pod.spans_nodes else _deployment(pod)
+    return (_scripts(pod), _volume(pod), _network(pod), _manifest(pod, "Service", "v1", service), controller)
 
 
-def _alone(pod: EnginePod) -> Mapping[str, Json]:
+def _deployment(pod: EnginePod) -> Mapping[str, Json]:
     spec: dict[str, Json] = {
         "replicas": 1,
-        # Two at once would ask for its GPUs twice, and write into one volume.
+        # Two pods at the same time would need the GPUs twice, and write to one volume.
         "strategy": {"type": "Recreate"},
-        "progressDeadlineSeconds": START_SECONDS + _FETCHING_S,
+        "progressDeadlineSeconds": START_SECONDS + _FETCH_SECONDS,
         "revisionHistoryLimit": 3,
         "selector": {"matchLabels": selector(pod.name)},
         "template": {"metadata": {"labels": labels(pod.name)}, "spec": pod.pod_spec(pod.command)},
@@ -224,11 +224,11 @@ def _alone(pod: EnginePod) -> Mapping[str, Json]:
     return _manifest(pod, "Deployment", "apps/v1", {"spec": spec})
 
 
-def _group(pod: EnginePod) -> Mapping[str, Json]:
-    """One engine over several nodes, in one of the two ways that vLLM documents: a Ray cluster whose head serves, or
-    processes of its own, of which those of other nodes have no API.
+def _leader_worker_set(pod: EnginePod) -> Mapping[str, Json]:
+    """An engine over several nodes, in one of the two ways that vLLM documents: a Ray cluster whose head serves, or
+    vLLM's own processes, of which those on other nodes have no API.
     """
-    if pod.request.by_ray:
+    if pod.request.uses_ray:
         script = ["/bin/sh", "/winhost/ray_group.sh"]
         leader = pod.pod_spec([*script, "leader", "$(LWS_GROUP_SIZE)", *pod.command])
         worker = pod.pod_spec([*script, "worker", "$(LWS_LEADER_ADDRESS)"], serves=False)
@@ -239,7 +239,7 @@ def _group(pod: EnginePod) -> Mapping[str, Json]:
         "replicas": 1,
         "leaderWorkerTemplate": {
             "size": pod.model.parallel.nodes,
-            # A rank that is gone takes the whole engine along.
+            # The engine does not work without one of its ranks.
             "restartPolicy": "RecreateGroupOnPodRestart",
             "leaderTemplate": {"metadata": metadata, "spec": leader},
             "workerTemplate": {"metadata": metadata, "spec": worker},
@@ -249,8 +249,9 @@ def _group(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _network(pod: EnginePod) -> Mapping[str, Json]:
-    """Let the gateway alone reach the engine's port, which answers many routes without a key, and pods of a group each
-    other. The hub stays open while the engine serves, because a policy lasts as long as its pod.
+    """Let only the gateway reach the engine's port, which answers many routes without a key, and let the pods of a
+    group reach each other. The hub stays reachable while the engine serves, because a policy applies to a pod for its
+    whole life.
     """
     ingress: list[Json] = [
         {
@@ -258,9 +259,9 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
             "ports": [{"protocol": "TCP", "port": ENGINE_PORT}],
         }
     ]
-    egress = [dns(), to_hub(pod.request.files[pod.model.name]["source"])]
+    egress = [dns(), hub_egress(pod.request.files[pod.model.name]["source"])]
     if pod.model.body.media:
-        egress.append(to_media(pod.model.body.media))
+        egress.append(media_egress(pod.model.body.media))
     if pod.spans_nodes:
         group: list[Json] = [{"podSelector": {"matchLabels": group_selector(pod.name)}}]
         ingress.append({"from": group})
@@ -270,7 +271,7 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
     mirror = pod.request.workload.kv_mirror
-    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.disk_limit if mirror else 0)
+    size = files_size(pod.request, pod.model) + _COMPILED_GRAPHS + (mirror.disk_limit if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if pod.spans_nodes else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},
@@ -281,10 +282,10 @@ def _volume(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _scripts(pod: EnginePod) -> Mapping[str, Json]:
-    wanted: Mapping[str, Any] = pod.request.files[pod.model.name]
-    listing = {name: wanted[name] for name in ("source", "revision", "files")}
+    model_files: Mapping[str, Any] = pod.request.files[pod.model.name]
+    listing = {name: model_files[name] for name in ("source", "revision", "files")}
     data: dict[str, Json] = {"model.json": json.dumps(listing, indent=1) + "\n"}
-    for name in ("fetch_model.py", *(["ray_group.sh"] if pod.spans_nodes and pod.request.by_ray else [])):
+    for name in ("fetch_model.py", *(["ray_group.sh"] if pod.spans_nodes and pod.request.uses_ray else [])):
         data[name] = files(__package__).joinpath(name).read_text("utf-8")
     if pod.request.workload.kv_mirror is not None:
         data[PRUNE] = prune_program()

@@ -1,10 +1,10 @@
-"""The gateway in a cluster: the one pod that clients reach, and that reaches engines."""
+"""The gateway in a cluster: the only pod that clients reach, and that reaches engines."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 
-from winhost.cluster.isolation import container_security, dns, pod_basics, policy, to_engines
+from winhost.cluster.isolation import container_security, dns, engines_egress, pod_basics, policy
 from winhost.cluster.render_request import (
     ENGINE_PORT,
     GATEWAY,
@@ -18,7 +18,7 @@ from winhost.cluster.render_request import (
 from winhost.core.answers import Json
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
-from winhost.serving.gateway_entries import by_workload, check_key_names, gateway_program, published_model
+from winhost.serving.gateway_entries import check_key_names, gateway_program, published_model, workload_limits
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _DRAIN_S = 90
@@ -31,7 +31,7 @@ def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]
     config = _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})
     keys = []
     if request.keys:
-        # Hashes of keys: enough for the gateway to check a key, and useless as one.
+        # The lines contain hashes of keys, with which the gateway can check a key, but nobody can log in.
         text = "\n".join([*request.keys, ""])
         check_key_names(settings, text)
         body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
@@ -47,7 +47,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
     listen: dict[str, Json] = {
         "listen": {"address": "0.0.0.0", "port": GATEWAY_PORT},  # noqa: S104
         "models": models,
-        **by_workload(request.workload),
+        **workload_limits(request.workload),
     }
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
@@ -65,7 +65,7 @@ def _network(request: ClusterRequest) -> Mapping[str, Json]:
         Exposure.CLUSTER: [{"from": [{"namespaceSelector": {}}], "ports": port}],
         Exposure.LAN: [{"ports": port}],
     }
-    egress = [dns(), to_engines(request.workload.models)]
+    egress = [dns(), engines_egress(request.workload.models)]
     return policy(GATEWAY, request.namespace, selector(GATEWAY), rules[request.workload.exposure], egress)
 
 
@@ -83,7 +83,7 @@ def _service(request: ClusterRequest) -> Mapping[str, Json]:
 
 
 def _deployment(request: ClusterRequest, config: Mapping[str, Json]) -> Mapping[str, Json]:
-    # Pods do not read a changed ConfigMap or Secret again: their hash makes new pods.
+    # Pods do not read a changed ConfigMap or Secret again, so a changed hash of both makes new pods.
     read = json.dumps([config["data"], *request.keys, request.keys_secret, request.tls_secret], sort_keys=True)
     digest = hashlib.sha256(read.encode("utf-8")).hexdigest()
     metadata: dict[str, Json] = {"labels": labels(GATEWAY), "annotations": {"winhost/read": digest[:32]}}

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin, which gives pods GPUs, and FFmpeg, which transcodes video on one."""
+"""Manifests of NVIDIA's device plugin, which gives pods GPUs, and of FFmpeg, which transcodes video on a GPU."""
 
 from collections.abc import Mapping
 
@@ -17,20 +17,22 @@ from winhost.cluster.render_request import (
 from winhost.core.answers import Json
 
 _PLUGINS = "/var/lib/kubelet/device-plugins"
-# A second of a test picture through the encoder of the GPU.
-_ENCODES: list[Json] = [
+# Encodes a second of a test picture on the GPU.
+_ENCODE_COMMAND: list[Json] = [
     *("ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "error", "-f", "lavfi"),
     *("-i", "testsrc2=size=1280x720:rate=30:duration=1", "-c:v", "h264_nvenc", "-f", "null", "-"),
 ]
 
 
 def runtime_class() -> Mapping[str, Json]:
-    """The handler that nvidia-container-toolkit adds to containerd; k3s brings a RuntimeClass of this name itself."""
+    """The RuntimeClass for the handler that nvidia-container-toolkit adds to containerd. k3s makes one of this name."""
     return manifest("RuntimeClass", "node.k8s.io/v1", RUNTIME_CLASS, None, {"handler": "nvidia"}, PLUGIN)
 
 
 def device_plugin(image: str) -> Mapping[str, Json]:
-    """A DaemonSet for nodes with the label of a GPU: without NVIDIA's runtime its pod could not start."""
+    """The DaemonSet of the device plugin. It selects nodes by GPU_NODE, because its pod starts only with NVIDIA's
+    runtime.
+    """
     pod: dict[str, Json] = {
         "runtimeClassName": RUNTIME_CLASS,
         "priorityClassName": "system-node-critical",
@@ -61,16 +63,18 @@ def device_plugin(image: str) -> Mapping[str, Json]:
 
 
 def video_manifests(request: ClusterRequest, image: str) -> tuple[Mapping[str, Json], ...]:
-    """FFmpeg with a GPU of its own. It is ready once that GPU has encoded, and then waits for `kubectl exec`."""
-    encodes: dict[str, Json] = {"exec": {"command": _ENCODES}, "timeoutSeconds": 60}
+    """The manifests of FFmpeg with its own GPU. Its pod is ready once the GPU has encoded, and waits for `kubectl
+    exec`.
+    """
+    probe: dict[str, Json] = {"exec": {"command": _ENCODE_COMMAND}, "timeoutSeconds": 60}
     container: dict[str, Json] = {
         "name": VIDEO,
         "image": image,
         "command": ["sleep", "infinity"],
-        # NVENC and NVDEC come by `video`; both need the driver's libcuda, which comes by `compute`.
+        # `video` enables NVENC and NVDEC; both need the driver's libcuda, which `compute` enables.
         "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,video,utility"}],
-        "startupProbe": {**encodes, "periodSeconds": 20, "failureThreshold": 15},
-        "readinessProbe": {**encodes, "periodSeconds": 300, "failureThreshold": 2},
+        "startupProbe": {**probe, "periodSeconds": 20, "failureThreshold": 15},
+        "readinessProbe": {**probe, "periodSeconds": 300, "failureThreshold": 2},
         "resources": {
             "requests": {"cpu": "1", "memory": "2Gi"},
             "limits": {GPU: "1", "memory": "8Gi"},

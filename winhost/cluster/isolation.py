@@ -1,4 +1,4 @@
-"""Rights and network of a workload's pods: no more than serving takes."""
+"""Rights and network of a workload's pods: only what serving needs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
@@ -9,11 +9,11 @@ from winhost.core.answers import Json
 from winhost.model.workload import Model
 
 USER = 2000
-"""`vllm` in vLLM's image; its files belong to the group 0."""
+"""The user `vllm` in vLLM's image, whose files belong to the group 0."""
 
 
 def container_security(*, writes: bool = True) -> dict[str, Json]:
-    """writes: into the file system of its image."""
+    """The securityContext of a container. writes: it may write into the file system of its image."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -22,10 +22,10 @@ def container_security(*, writes: bool = True) -> dict[str, Json]:
 
 
 def pod_basics() -> dict[str, Json]:
-    """The keys of each pod: no access to the API, and no variables of Services, because one called vllm would set
+    """The keys of each pod: no access to the API, and no variables of Services, because a Service called vllm would set
     VLLM_PORT, which vLLM reads.
     """
-    # As Kubernetes' standard `restricted` demands. The image user's group owns volumes.
+    # Kubernetes' standard `restricted` demands these. The group of the image's user owns volumes.
     security: dict[str, Json] = {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -37,9 +37,9 @@ def pod_basics() -> dict[str, Json]:
     return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": security}
 
 
-# Its files come from addresses that change, and all of them are public.
+# This hub serves files from changing addresses, all of which are public.
 _PUBLIC_HUB = "huggingface.co"
-# Metadata services of clouds, which hand out credentials: no pod reaches them (the last two are Azure's and Oracle's).
+# Metadata services of clouds hand out credentials, so no pod reaches them (the last two are Azure's and Oracle's).
 _METADATA = ["169.254.0.0/16", "168.63.129.16/32", "192.0.0.0/24"]
 _PRIVATE = ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", *_METADATA]
 _METADATA_6 = ["fe80::/10", "fd00:ec2::254/128"]
@@ -55,7 +55,9 @@ def policy(
     egress: list[Json],
     part: str | None = None,
 ) -> Mapping[str, Json]:
-    """pods: a selector of labels; empty: all of the namespace. Rules of several policies add up."""
+    """Make a NetworkPolicy. pods: the labels of its pods, empty for all pods of the namespace. Rules of several
+    policies add up.
+    """
     spec: dict[str, Json] = {
         "podSelector": {"matchLabels": dict(pods)} if pods else {},
         "policyTypes": ["Ingress", "Egress"],
@@ -66,7 +68,7 @@ def policy(
 
 
 def dns() -> Json:
-    """The rule that allows the cluster's DNS, as a Service or as a cache on each node."""
+    """The rule that allows the cluster's DNS: the Service, or a cache on each node."""
     pods: dict[str, Json] = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
@@ -75,30 +77,30 @@ def dns() -> Json:
     return {"to": [pods, {"ipBlock": {"cidr": _NODE_LOCAL_DNS}}], "ports": ports}
 
 
-def to_engines(models: Iterable[Model]) -> Json:
+def engines_egress(models: Iterable[Model]) -> Json:
     pods: list[Json] = [{"podSelector": {"matchLabels": selector(engine_name(each.name))}} for each in models]
     return {"to": pods, "ports": [{"protocol": "TCP", "port": ENGINE_PORT}]}
 
 
-def to_hub(source: str) -> Json:
+def hub_egress(source: str) -> Json:
     """source: the URL of a repository."""
     url = urlsplit(source)
     host, ports = url.hostname or "", {443, url.port or (80 if url.scheme == "http" else 443)}
     try:
         address = ip_address(host)
     except ValueError:
-        return _to_addresses(ports, private=host != _PUBLIC_HUB)
+        return _address_egress(ports, private=host != _PUBLIC_HUB)
     block: Json = {"ipBlock": {"cidr": f"{address}/{address.max_prefixlen}"}}
     return {"to": [block], "ports": [*_tcp(ports)]}
 
 
-def to_media(hosts: Iterable[str]) -> Json:
-    """hosts: with a port where it is not the usual one."""
+def media_egress(hosts: Iterable[str]) -> Json:
+    """hosts: HOST, or HOST:PORT if the port is neither 80 nor 443."""
     named = {int(port) for _, _, port in (host.partition(":") for host in hosts) if port}
-    return _to_addresses({80, 443, *named}, private=False)
+    return _address_egress({80, 443, *named}, private=False)
 
 
-def _to_addresses(ports: Iterable[int], *, private: bool) -> Json:
+def _address_egress(ports: Iterable[int], *, private: bool) -> Json:
     blocks: list[Json] = [
         {"ipBlock": {"cidr": "0.0.0.0/0", "except": [*(_METADATA if private else _PRIVATE)]}},
         {"ipBlock": {"cidr": "::/0", "except": [*(_METADATA_6 if private else _PRIVATE_6)]}},

@@ -1,11 +1,11 @@
-"""A Linux as a node of a cluster: what is asked, the files of k3s, and the resources of its plan."""
+"""A Linux as a node of a cluster: the request, the files of k3s, and the resources of its plan."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 from winhost.cluster.render_request import GPU_NODE, ClusterRequest
-from winhost.cluster.rendering import rendered
+from winhost.cluster.rendering import render
 from winhost.core.answers import Json, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
@@ -18,7 +18,7 @@ from winhost.serving.entries import entry, file_entry
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A file of a release of k3s, and where it is to be. source: an address, or a path on that Linux."""
+    """A file of a release of k3s. path: on the node; source: a URL, or a path on the node."""
 
     path: str
     source: str
@@ -28,7 +28,7 @@ class NodeFile:
 
 @dataclass(frozen=True)
 class Join:
-    """server: the address of the cluster's API, https://…:6443; token: a secret reference."""
+    """The cluster that a node joins. server: the URL of its API, https://…:6443; token: a secret reference."""
 
     server: str
     token: str
@@ -36,9 +36,9 @@ class Join:
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """release: the version of k3s; files: its program, and images for a Linux without a network; join: None where k3s
-    starts a cluster, in which the workload is then put; wsl: the networking mode of WSL, where it is a distro; newer:
-    what is said of a release that is newer than winhost knows.
+    """release: the version of k3s; files: its program, and images for a Linux without internet access; cluster: the
+    workload; join: None if k3s starts a cluster, which then gets the workload; wsl: the networking mode of WSL, if the
+    node is a distro; newer: a note on a release that is newer than those that winhost knows.
     """
 
     node: str
@@ -64,21 +64,21 @@ PROGRAM = "/usr/local/bin/k3s"
 
 
 def config_file(request: NodeRequest) -> str:
-    """The configuration of k3s. The token of a cluster to join is in a file of its own, which only root reads."""
+    """Write the configuration of k3s. The token of a cluster to join is in a file of its own, which only root reads."""
     lines = ["# Written by winhost.", f"node-name: {request.node}", "node-label:", f"- {GPU_NODE}=true"]
     if request.wsl is not None:
-        # All distros share one network, whose adapter this is.
+        # The adapter of the network that all distros share.
         lines.append("flannel-iface: eth0")
     if request.join is not None:
         lines += [f"server: {request.join.server}", f"token-file: {TOKEN}"]
     else:
-        # Nobody but root reads what leads to the API; Secrets are encrypted on disk. Ports 80 and 443 stay free.
+        # Only root reads the credentials of the API; Secrets are encrypted on disk. Ports 80 and 443 stay free.
         lines += ['write-kubeconfig-mode: "0600"', "secrets-encryption: true", "disable:", "- traefik"]
     return "\n".join([*lines, ""])
 
 
 def unit_file(request: NodeRequest) -> str:
-    """The unit of k3s. Pods survive a restart of k3s, as with its own installer."""
+    """Write the unit of k3s. Pods survive a restart of k3s, as with k3s's own installer."""
     shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] if request.wsl else []
     return "\n".join(
         [
@@ -111,19 +111,19 @@ def unit_file(request: NodeRequest) -> str:
     )
 
 
-_OF_NODES = ("6443", "10250")  # of the API, and of the kubelet
+_NODE_PORTS = ("6443", "10250")  # of the API, and of the kubelet
 _PORTS = "nodes reach each other at TCP 6443 and 10250 and UDP 8472: winhost opens none of these in a firewall"
-_STAYS = (
+_ROLLBACK_NOTE = (
     "rollback stops k3s; what it keeps in /var/lib/rancher stays, with the volumes of models, and pods of the system "
     "run until the next restart"
 )
 
 
 def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
-    """Raises as `rendered` does, RefusedError (SpansNodes, AlreadyNode, JoinsBehindNat)."""
-    # k3s makes the RuntimeClass by itself, of the runtime that it finds.
+    """Make the resources of the plan. Raises as `render`, RefusedError (SpansNodes, AlreadyNode, JoinsBehindNat)."""
+    # k3s makes the RuntimeClass itself, for the runtime that it finds.
     wsl = f"wsl2/{request.wsl}" if request.wsl else None
-    found = rendered(facts, replace(request.cluster, runtime_class=False, variant=wsl))
+    rendered = render(facts, replace(request.cluster, runtime_class=False, variant=wsl))
     if request.join is not None and request.wsl == "nat":
         raise RefusedError(
             "JoinsBehindNat",
@@ -132,37 +132,37 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
             hint="Give it an address of its own: --set network=bridged --set bridge.switch=NAME",
             host=facts.host,
         )
-    _refuse_another(facts)
+    _refuse_foreign_node(facts)
     wide = [model.name for model in request.cluster.workload.models if model.parallel.nodes > 1]
     if wide and request.join is None:
-        here = visible(facts.host)
+        host = visible(facts.host)
         raise RefusedError(
             "SpansNodes",
-            what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {here} has one",
+            what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {host} has one",
             meaning="It also needs LeaderWorkerSet, which winhost does not install.",
             hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
             host=facts.host,
         )
     entries = [*_node(request)]
     if request.join is None:
-        manifests: list[Json] = [dict(each) for each in found.manifests]
+        manifests: list[Json] = [dict(each) for each in rendered.manifests]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}, indent=1) + "\n"
         tokens: list[Json] = [model.token.written for model in request.cluster.workload.models if model.token]
-        wanted: dict[str, Json] = {"text": text, "serves": True, **({"token": tokens[0]} if tokens else {})}
+        desired: dict[str, Json] = {"text": text, "serves": True, **({"token": tokens[0]} if tokens else {})}
         why = "Engines, the gateway before them, what gives them GPUs; and a completion of each model."
         key = {"name": request.cluster.namespace}
-        entries.append(entry("ClusterObjects", "What serves, in the cluster", key, wanted, why))
-    return ClusterStack(tuple(entries), (*found.notes, *_notes(request)))
+        entries.append(entry("ClusterObjects", "What serves, in the cluster", key, desired, why))
+    return ClusterStack(tuple(entries), (*rendered.notes, *_notes(request)))
 
 
-def _refuse_another(facts: HostFacts) -> None:
+def _refuse_foreign_node(facts: HostFacts) -> None:
     """Refuse a node that winhost did not make. Raises RefusedError (AlreadyNode)."""
     try:
-        listens = {port.key["port"] for port in facts.all(ListeningPort)} & {*_OF_NODES}
-        ours = any(file.state.source is not None for file in facts.all(ReleaseFile))
+        listens = {port.key["port"] for port in facts.all(ListeningPort)} & {*_NODE_PORTS}
+        managed = any(file.state.source is not None for file in facts.all(ReleaseFile))
     except MissingFact:
-        return  # of a Linux that is not there yet
-    if listens and not ours:
+        return  # this Linux does not exist yet
+    if listens and not managed:
         raise RefusedError(
             "AlreadyNode",
             what=f"{visible(facts.host)} is a node of a cluster already: it listens at {', '.join(sorted(listens))}",
@@ -193,7 +193,7 @@ def _notes(request: NodeRequest) -> Iterator[str]:
     if request.newer is not None:
         yield f"unverified: {request.newer}"
     yield f"k3s {request.release} from {request.files[0].source}"
-    yield _STAYS
+    yield _ROLLBACK_NOTE
     if request.join is not None:
         yield f"joins {request.join.server}; {_PORTS}"
         yield "the workload is not put into that cluster: winhost render kubernetes WORKLOAD prints its manifests"

@@ -25,7 +25,7 @@ _INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 def engine_name(model: str) -> str:
-    """The name of all that belongs to a model's engine; for DNS, with at most 54 characters."""
+    """Return the name of everything that belongs to a model's engine, valid in DNS, with at most 54 characters."""
     return f"engine-{slug(model)}"
 
 
@@ -39,17 +39,17 @@ def labels(name: str) -> dict[str, Json]:
 
 
 def selector(name: str) -> dict[str, Json]:
-    """The labels by which pods of a part are found."""
+    """The labels that select the pods of a part."""
     return {"app.kubernetes.io/name": name}
 
 
 def leader_selector(name: str) -> dict[str, Json]:
-    """The labels by which the pod of a group that serves is found."""
+    """The labels that select the leader of a group, which serves."""
     return {_GROUP: name, _INDEX: "0"}
 
 
 def group_selector(name: str) -> dict[str, Json]:
-    """The labels by which all pods of a group are found."""
+    """The labels that select all pods of a group."""
     return {_GROUP: name}
 
 
@@ -60,13 +60,13 @@ def manifest(
     namespace: str | None,
     body: Mapping[str, Json],
     part: str | None = None,
-    marked: Mapping[str, Json] | None = None,
+    extra_labels: Mapping[str, Json] | None = None,
 ) -> dict[str, Json]:
-    """part: whose label it has, by default its own name; marked: labels besides."""
+    """Make a manifest. part: the part that its labels name, by default its own name."""
     metadata: dict[str, Json] = {"name": name}
     if namespace is not None:
         metadata["namespace"] = namespace
-    metadata["labels"] = {**labels(part or name), **(marked or {})}
+    metadata["labels"] = {**labels(part or name), **(extra_labels or {})}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
 
 
@@ -75,19 +75,19 @@ def literal(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
-_WITHOUT_RAY = Version("0.19.0")  # kubernetes-sigs/lws #835
+_RAY_REMOVED = Version("0.19.0")  # kubernetes-sigs/lws #835
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
     """The workload to render and what its cluster has. All images are pinned by digest.
 
-    files: the desired `ModelFiles` by model, without a list where the hub was not reached, so that a pod asks it; keys:
-    lines of the gateway's file of keys, none where the Secret `keys_secret` is there already; tls_secret: a Secret of
-    the type kubernetes.io/tls, None for plain HTTP; allow: networks that reach an endpoint beyond the cluster;
-    device_plugin: its image, None where the cluster has one; runtime_class: whether the cluster lacks that of NVIDIA;
-    video_image: with an FFmpeg that knows NVENC; path: by default the one that the facts say; variant: of the path,
-    where a plan says which; ray: the image has Ray, which is to tie nodes together.
+    files: the desired `ModelFiles` by model, without a list if the hub was not reached, so that a pod asks it; keys:
+    lines of the gateway's file of keys, empty if the Secret `keys_secret` exists already; tls_secret: a Secret of the
+    type kubernetes.io/tls, None for plain HTTP; allow: networks that may reach an endpoint beyond the cluster;
+    device_plugin: its image, None if the cluster has one; runtime_class: the manifests include NVIDIA's RuntimeClass;
+    video_image: with an FFmpeg that knows NVENC; path: by default the one that the facts name; variant: of the path, if
+    a plan chose it; ray: the image has Ray, and an engine over several nodes uses it.
     """
 
     workload: Workload
@@ -107,14 +107,18 @@ class ClusterRequest:
     ray: bool = False
 
     @property
-    def by_ray(self) -> bool:
-        """Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
+    def uses_ray(self) -> bool:
+        """Tell whether an engine over several nodes uses Ray. Since vLLM 0.19 images have no Ray, and vLLM does
+        without.
+        """
         version = self.workload.versions.get("vllm")
-        return self.ray or (version is not None and version < _WITHOUT_RAY)
+        return self.ray or (version is not None and version < _RAY_REMOVED)
 
 
 def files_size(request: ClusterRequest, model: Model) -> Bytes:
-    """The bytes of its files: as listed, else room for the weights twice, which many repositories have."""
+    """Return the bytes of a model's files: as listed, else twice its weights, because many repositories have them in
+    two formats.
+    """
     listed = request.files[model.name]["files"]
     if listed is not None:
         return sum(int(line.split(" ")[1]) for line in listed)
@@ -123,8 +127,8 @@ def files_size(request: ClusterRequest, model: Model) -> Bytes:
 
 @dataclass(frozen=True)
 class ManifestSet:
-    """files: manifests by the name of a file, in the order in which they are applied; notes: sentences for whoever
-    applies them.
+    """files: manifests by the name of a file, in the order in which they are applied; notes: sentences for the
+    administrator.
     """
 
     files: Mapping[str, tuple[Mapping[str, Json], ...]]

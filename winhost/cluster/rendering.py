@@ -1,4 +1,4 @@
-"""All that serves a workload in a cluster, as manifests and as their text."""
+"""Render everything that serves a workload in a cluster: as manifests, and as text."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -30,24 +30,24 @@ from winhost.serving.choice import Serving, serving
 from winhost.serving.containers import readable_yaml
 
 
-def stream(rendered: ManifestSet) -> str:
-    """One text for `kubectl apply -f -`, with the notes as comments above it."""
-    return _comments(rendered.notes) + documents(rendered.manifests)
+def stream(manifests: ManifestSet) -> str:
+    """Return one text for `kubectl apply -f -`, with the notes as comments above it."""
+    return _comments(manifests.notes) + documents(manifests.manifests)
 
 
-def folder(rendered: ManifestSet) -> dict[str, str]:
-    """The texts of files by their names, with a kustomization.yaml for `kubectl apply -k`."""
+def folder(manifests: ManifestSet) -> dict[str, str]:
+    """Return the texts of files by their names, with a kustomization.yaml for `kubectl apply -k`."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(rendered.files),
+        "resources": list(manifests.files),
     }
-    written = {name: _comments(()) + documents(manifests) for name, manifests in rendered.files.items()}
-    return {"kustomization.yaml": _comments(rendered.notes) + readable_yaml(kustomization), **written}
+    written = {name: _comments(()) + documents(group) for name, group in manifests.files.items()}
+    return {"kustomization.yaml": _comments(manifests.notes) + readable_yaml(kustomization), **written}
 
 
 def documents(manifests: Iterable[Mapping[str, Json]]) -> str:
-    """The manifests as one text, one after the other."""
+    """Return the manifests as one text of several YAML documents."""
     return "---\n".join(map(readable_yaml, manifests))
 
 
@@ -57,19 +57,21 @@ def _comments(notes: Iterable[str]) -> str:
     return "".join(f"# {line}\n" for line in ("Written by winhost render kubernetes.", *printable))
 
 
-_NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
+_NEVER_DEPLOYED = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
 _NO_ENCODER = "video-codec.no-encoder"
-_ONE_NODE = {"kubernetes-per-gpu.behind-nat", "kubernetes-per-gpu.mirrored"}
+_SINGLE_NODE_CODES = {"kubernetes-per-gpu.behind-nat", "kubernetes-per-gpu.mirrored"}
 """Codes of a node that is alone in its cluster."""
 _RAY = "unverified: the engine of {0} takes an image with Ray, and a cluster with LeaderWorkerSet"
-_OVER_NODES = "unverified: the engine of {0} spans nodes; it takes a cluster with LeaderWorkerSet"
+_SPANS_NODES = "unverified: the engine of {0} spans nodes; it takes a cluster with LeaderWorkerSet"
 
 
-def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
-    """facts: of the machine that is to be a node. Raises as `serving` does, RefusedError (NotInPods), ValueError."""
-    # Each model by itself, because each has its GPUs to itself.
-    alone = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
-    found = [serving(facts, replace(alone, models=(model,)), path=request.path) for model in alone.models]
+def render(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
+    """Render the manifests. facts: of the machine that becomes a node. Raises as `serving` does, RefusedError
+    (NotInPods), ValueError.
+    """
+    # Profiles are chosen for each model separately, because each has its own GPUs.
+    workload = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
+    found = [serving(facts, replace(workload, models=(model,)), path=request.path) for model in workload.models]
     variant = request.variant or found[0].variant
     judged = _judged(facts, request, variant)
     shared = path_of(variant) == "wsl2"
@@ -77,9 +79,9 @@ def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
         EnginePod(request, model, each.models[0], shared)
         for model, each in zip(request.workload.models, found, strict=True)
     ]
-    # Closed in both directions, but for what another policy allows.
-    marked: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
-    namespace = manifest("Namespace", "v1", request.namespace, None, {}, "winhost", marked)
+    # The policy `closed` denies both directions; other policies allow what is needed.
+    pod_security: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = manifest("Namespace", "v1", request.namespace, None, {}, "winhost", pod_security)
     files: dict[str, tuple[Mapping[str, Json], ...]] = {
         "namespace.yaml": (namespace, policy("closed", request.namespace, {}, [], [], "winhost"))
     }
@@ -102,10 +104,10 @@ def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[Cap
     needed = [pods] * (len(request.workload.models) + (request.workload.video is not None) > 1)
     video = [here.offers("video-codec")] * (request.workload.video is not None)
     for each in (*needed, *video):
-        # What FFmpeg's pod does first is to encode.
+        # FFmpeg's pod is ready only once it has encoded.
         if each.verdict is Verdict.UNSUPPORTED or _NO_ENCODER in each.because:
             raise _refused(facts.host, variant, each)
-    if any(model.parallel.nodes > 1 for model in request.workload.models) and _ONE_NODE & {
+    if any(model.parallel.nodes > 1 for model in request.workload.models) and _SINGLE_NODE_CODES & {
         each.code for each in pods.reasons
     }:
         raise _refused(facts.host, variant, pods)
@@ -123,9 +125,9 @@ def _refused(host: str, variant: str, judged: CapabilityVerdict) -> RefusedError
 
 
 def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
-    yield _NOT_SEEN
+    yield _NEVER_DEPLOYED
     for model, each in zip(request.workload.models, found, strict=True):
-        yield from _of_engine(request, model, each)
+        yield from _engine_notes(request, model, each)
     if any(model.token for model in request.workload.models):
         yield (
             "the hub's token is to be in the cluster before, unless a plan puts it there: kubectl --namespace "
@@ -139,7 +141,7 @@ def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
         yield f"reached by: kubectl --namespace {request.namespace} port-forward service/{GATEWAY} {GATEWAY_PORT}"
 
 
-def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterator[str]:
+def _engine_notes(request: ClusterRequest, model: Model, found: Serving) -> Iterator[str]:
     served = found.models[0]
     listed, size = request.files[model.name]["files"] is not None, gib(files_size(request, model))
     how = f"{size} to download" if listed else f"room for {size} of files"
@@ -150,7 +152,7 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
             "hub lists them at this commit when it first starts. Render again where the hub is reached to have them"
         )
     if model.parallel.nodes > 1:
-        yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
+        yield (_RAY if request.uses_ray else _SPANS_NODES).format(model.name)
     for line in served.lines:
         if line.kind == "wslconfig":
             yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.reason.sentence}"

@@ -37,12 +37,12 @@ from winhost.model.reason import (
     SubjectVerdict,
     Verdict,
 )
-from winhost.paths.playbook import shipped_playbook, spelled_out
+from winhost.paths.playbook import expand_names, shipped_playbook
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.read_only import Vm
-from winhost.resources.windows.vms import owner
+from winhost.resources.windows.vms import assigned_vm
 
 if TYPE_CHECKING:
     from winhost.paths.wsl2 import Wsl2Settings
@@ -243,7 +243,7 @@ def _disables_display(gpu: SubjectVerdict) -> bool:
 
 def _owner(facts: HostFacts, gpu: Gpu) -> str | None:
     try:
-        return owner(facts.assignment(gpu.pci))
+        return assigned_vm(facts.assignment(gpu.pci))
     except MissingFact:
         return None
 
@@ -301,4 +301,4 @@ def _wsl2_notes(facts: HostFacts) -> tuple[Finding, ...]:
 def _wsl2_settings() -> "Wsl2Settings":
     from winhost.paths.wsl2 import Wsl2Settings  # as above
 
-    return Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))
+    return Wsl2Settings.model_validate(expand_names("wsl2", shipped_playbook("wsl2").get("settings", {})))

@@ -23,7 +23,7 @@ from winhost.hardware.host_gpus import (
 from winhost.hardware.processors import find_generation
 from winhost.knowledge.versions import newer_than_checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
+from winhost.paths.disks import PLAIN_BUSES, UNSUITABLE_BUSES
 from winhost.resources.base import State
 from winhost.resources.host import Gpu, HostFacts, property_reader
 from winhost.resources.registry import RESOURCE_TYPES
@@ -36,7 +36,7 @@ from winhost.resources.windows.read_only import (
     Vm,
     WslPolicy,
 )
-from winhost.resources.windows.vms import VmMemory, VmMmio, owner
+from winhost.resources.windows.vms import VmMemory, VmMmio, assigned_vm
 
 # The first build of each Windows that rules mention. Whether a build is a client or a server is only told by the
 # edition.
@@ -180,7 +180,11 @@ def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
     return tuple(each.name for each in revisions() if each.is_missing_from(facts.os.build, facts.os.revision))
 
 
-_DISK_ACCESS = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN_BUSES, "plainly"), "raid": "by raid"}
+_DISK_ACCESS = {
+    **dict.fromkeys(UNSUITABLE_BUSES, "by software"),
+    **dict.fromkeys(PLAIN_BUSES, "plainly"),
+    "raid": "by raid",
+}
 
 
 def disk_access(bus: str) -> str:
@@ -225,7 +229,7 @@ GPU_QUESTIONS: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "cuda": lambda facts, gpu: runs_cuda(gpu),
     "shows": lambda facts, gpu: may_drive_display(gpu),
     "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
-    "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
+    "owner": lambda facts, gpu: assigned_vm(facts.assignment(gpu.pci)),
     "parts": sriov_gpu,
     "paravirtual": paravirtual_gpu,
 }

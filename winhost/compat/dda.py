@@ -18,7 +18,7 @@ from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Processor, Vm
-from winhost.resources.windows.vms import AssignableDevice, owner
+from winhost.resources.windows.vms import AssignableDevice, assigned_vm
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 
@@ -104,7 +104,7 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
 
 def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     """The guest that has the GPU sees a BAR1 of another size than the host."""
-    if owner(facts.assignment(gpu.pci)) is None:
+    if assigned_vm(facts.assignment(gpu.pci)) is None:
         return None
     try:
         listed = gpu_bars(gpu)
@@ -131,7 +131,7 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
-    owners = [(gpu.location, owner(facts.assignment(gpu.pci))) for gpu in selection.gpus]
+    owners = [(gpu.location, assigned_vm(facts.assignment(gpu.pci))) for gpu in selection.gpus]
     theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
     if theirs:
         return "; ".join(theirs)

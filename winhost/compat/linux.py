@@ -17,7 +17,7 @@ from winhost.paths.linux import (
     DriverChoice,
     has_fabric_manager,
     major,
-    wanted_driver,
+    select_driver,
 )
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.packages import MODULES, AptPackages
@@ -153,7 +153,7 @@ def _installs_fabric_manager(facts: HostFacts) -> bool:
 
 def _driver_to_install(facts: HostFacts) -> DriverChoice | None:
     """Return the driver that a plan installs; None if it installs none. Raises UsageError: NoDriver."""
-    return None if _has_driver(facts) or not facts.all(LinuxGpu) else wanted_driver(facts)
+    return None if _has_driver(facts) or not facts.all(LinuxGpu) else select_driver(facts)
 
 
 def _has_driver(facts: HostFacts) -> bool:

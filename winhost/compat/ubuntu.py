@@ -8,20 +8,20 @@ from winhost.model.reason import Finding
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths import disks
 from winhost.paths.disks import (
-    LEAST_FOR_LINUX,
-    Question,
-    can_give,
+    MIN_LINUX_SIZE,
+    DiskCheck,
     empty_disks,
-    free_on_esp,
+    fits_boot_loader,
+    free_esp_bytes,
     gets_own_disk,
-    has_room_on_esp,
-    held_back,
+    immovable_bytes,
     largest_gap,
-    made_on,
-    of_windows,
-    on_disk,
+    partitions_on_disk,
+    recorded_disk,
+    shrinkable_bytes,
     windows_disk,
     windows_partition,
+    windows_partitions,
 )
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.boot_entries import EfiBackup, FastStartup
@@ -85,15 +85,15 @@ def efi_partition_full(facts: HostFacts) -> str | None:
     return _unless_own_disk(facts, disks.efi_partition_full)
 
 
-def _unless_own_disk(facts: HostFacts, question: Question) -> str | None:
+def _unless_own_disk(facts: HostFacts, question: DiskCheck) -> str | None:
     """Answer a question about the disk of Windows only where Ubuntu is installed onto it."""
     return None if gets_own_disk(facts) else question(facts)
 
 
 def efi_partition_small(facts: HostFacts) -> str | None:
     """The EFI system partition has room for the boot loader and little else."""
-    free = None if gets_own_disk(facts) else free_on_esp(facts)
-    if free is not None and has_room_on_esp(free) and free < _COMFORTABLE_ESP_SPACE:
+    free = None if gets_own_disk(facts) else free_esp_bytes(facts)
+    if free is not None and fits_boot_loader(free) and free < _COMFORTABLE_ESP_SPACE:
         return f"{free // MiB} MiB free"
     return None
 
@@ -108,19 +108,23 @@ def esp_changed_since_backup(facts: HostFacts) -> str | None:
 def too_little_space(facts: HostFacts) -> str | None:
     """No disk is empty, no free space is large enough, and Windows cannot give up enough."""
     disk = windows_disk(facts)
-    if disk is None or disk.state.style != "GPT" or made_on(facts, LINUX_PARTITION) is not None:
+    if disk is None or disk.state.style != "GPT" or recorded_disk(facts, LINUX_PARTITION) is not None:
         return None
-    if _has_free_space(facts) or can_give(facts) >= LEAST_FOR_LINUX:
+    if _has_free_space(facts) or shrinkable_bytes(facts) >= MIN_LINUX_SIZE:
         return None
-    needed = f"{about(LEAST_FOR_LINUX)} needed"
-    return f"Windows can give {about(can_give(facts))}, {needed}{_describe_held_back(facts)}"
+    needed = f"{about(MIN_LINUX_SIZE)} needed"
+    return f"Windows can give {about(shrinkable_bytes(facts))}, {needed}{_describe_held_back(facts)}"
 
 
 def windows_must_shrink(facts: HostFacts) -> str | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
-    if made_on(facts, LINUX_PARTITION) is not None or _has_free_space(facts) or can_give(facts) < LEAST_FOR_LINUX:
+    if (
+        recorded_disk(facts, LINUX_PARTITION) is not None
+        or _has_free_space(facts)
+        or shrinkable_bytes(facts) < MIN_LINUX_SIZE
+    ):
         return None
-    return f"Windows can give {about(can_give(facts))}{_describe_held_back(facts)}"
+    return f"Windows can give {about(shrinkable_bytes(facts))}{_describe_held_back(facts)}"
 
 
 def free_space(facts: HostFacts) -> Finding | None:
@@ -129,7 +133,7 @@ def free_space(facts: HostFacts) -> Finding | None:
     if empty:
         return finding("dual-boot.empty-disk", "; ".join(empty))
     gap = largest_gap(facts)
-    if gap and gap.size >= LEAST_FOR_LINUX:
+    if gap and gap.size >= MIN_LINUX_SIZE:
         return finding("dual-boot.free-space", f"{about(gap.size)} at {about(gap.offset)} of the Windows disk")
     return None
 
@@ -139,7 +143,9 @@ def recovery_behind_windows(facts: HostFacts) -> str | None:
     windows = windows_partition(facts)
     if windows is None or _has_free_space(facts):
         return None
-    behind = [each for each in of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
+    behind = [
+        each for each in windows_partitions(facts) if each.state.offset >= windows.state.offset + windows.state.size
+    ]
     if behind and behind[0].state.type == RECOVERY:
         return f"{behind[0].state.size // MiB} MiB behind Windows"
     return None
@@ -169,7 +175,7 @@ def largest_disk_without_windows(facts: HostFacts) -> str | None:
     largest = max(facts.all(Disk), key=lambda disk: disk.state.size, default=None)
     if largest is None or largest.state.boot:
         return None
-    held = sum(each.state.size for each in on_disk(facts, largest.state.guid))
+    held = sum(each.state.size for each in partitions_on_disk(facts, largest.state.guid))
     content = f"{about(held)} in partitions" if held else "no partitions"
     return f"{largest.state.model} {about(largest.state.size)}, {content}"
 
@@ -179,12 +185,12 @@ def largest_disk_without_windows(facts: HostFacts) -> str | None:
 
 def _has_free_space(facts: HostFacts) -> bool:
     gap = largest_gap(facts)
-    return gets_own_disk(facts) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
+    return gets_own_disk(facts) or (gap is not None and gap.size >= MIN_LINUX_SIZE)
 
 
 def _describe_held_back(facts: HostFacts) -> str:
     """Describe what prevents Windows from giving up more, if that is much."""
-    back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
+    back, limits = immovable_bytes(facts), [each.state for each in facts.all(ResizeLimit)]
     if back < _NOTABLE_SPACE or not limits:
         return ""
     holders = [_HOLDER_NAMES.get(each, each) for each in if_known(lambda: limits[0].holders) or ()]

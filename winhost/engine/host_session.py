@@ -38,7 +38,7 @@ from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.disks import received_at
+from winhost.resources.windows.disks import partial_file_path
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class HostSession:
         offset = source.resume_offset(received)
         if offset == 0:  # the host creates the folder and records the upload
             self._call(lambda agent: agent.send(*_target(step), 0, b""))
-        yield from share(received_at(step.key), Path(source.path), offset)
+        yield from share(partial_file_path(step.key), Path(source.path), offset)
         if self._read(lambda agent: agent.received(*_target(step), {})).size != source.size:
             raise NotWritten("what was written is not where the host looks for it")
 

@@ -8,7 +8,7 @@ from dataclasses import field
 from hashlib import sha256
 
 from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
-from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
 from winhost.connect.guard import local_address
 from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
@@ -62,12 +62,12 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
     address = local_address(machine.address) if system.serve == AUTO and machine else system.serve
 
     def receive(event: InstallEvent) -> None:  # anybody on the network may have sent it, so it is only shown
-        if installation.progress.hear(event):
+        if installation.progress.receive(event):
             run.report("waiting", f"installer: {installation.progress.failure or installation.progress.phase}")
 
-    report = stack.enter_context(heard_progress(address, receive))
+    report = stack.enter_context(receive_progress(address, receive))
     settings = settings_to_fetch(plan, key, report=report)
-    ticket = stack.enter_context(offered_settings(settings, address, MAX_INSTALL_S)).for_medium
+    ticket = stack.enter_context(offer_settings(settings, address, MAX_INSTALL_S)).fetch_file
     digest = sha256(ticket.encode("ascii")).hexdigest()
     run.session.set_with_secret(INSTALLER, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()

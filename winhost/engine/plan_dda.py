@@ -24,31 +24,31 @@ from winhost.paths.linux import (
     ContainersInside,
     DriverChoice,
     LinuxDecisions,
-    ListOf,
-    refuse_mixed,
-    wanted_driver,
+    PartList,
+    refuse_mixed_gpus,
+    select_driver,
 )
-from winhost.paths.never_sleep import cautions_of_sleep, kept_awake, power_plans
+from winhost.paths.never_sleep import facts_kept_awake, power_plans, sleep_cautions
 from winhost.paths.new_vm import (
-    FETCHED,
+    UPLOAD_BY_HTTP,
     ComingVm,
     desired_vm,
-    guest_of,
-    made_vm,
+    find_own_vm,
+    get_own_vm,
+    guest_decisions,
     numa_cautions,
-    staged,
-    the_made_vm,
+    staged_disk_image,
 )
 from winhost.paths.playbook import PathRequest
-from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
-from winhost.paths.vm_network import forwards, nats_to_make, vm_network
+from winhost.paths.vm_guest import GuestDecisions, Item, guest_not_ready, refuse_without_pci_driver
+from winhost.paths.vm_network import guest_forwards, nats_to_make, vm_network
 from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 from winhost.resources.linux.system import ShownGpus
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Vm
-from winhost.resources.windows.vms import DISMOUNTED, RUNNING, AssignableDevice, VmMmio, VmPower, assigned
+from winhost.resources.windows.vms import DISMOUNTED, RUNNING, AssignableDevice, VmMmio, VmPower, assignment_to
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 
@@ -136,7 +136,7 @@ class DdaDecisions(ContainersInside):
     @cached_property
     def selection(self) -> Selection:
         new = self._settings.new_vm
-        vm = choose_vm(self._facts, self._request.vm) if new is None else the_made_vm(self._facts, new)
+        vm = choose_vm(self._facts, self._request.vm) if new is None else get_own_vm(self._facts, new)
         return Selection(self._gpus, vm)
 
     @cached_property
@@ -157,28 +157,28 @@ class DdaDecisions(ContainersInside):
         new = self._settings.new_vm
         if new is None:
             return ()
-        return forwards(self._facts, vm_network(self._facts, new.name, new), new, self._settings.endpoint)
+        return guest_forwards(self._facts, vm_network(self._facts, new.name, new), new, self._settings.endpoint)
 
     @cached_property
     def new_images(self) -> tuple[Mapping[str, str], ...]:
         new = self._settings.new_vm
-        return () if new is None else (staged(new),)
+        return () if new is None else (staged_disk_image(new),)
 
     @cached_property
     def _guest(self) -> GuestDecisions | None:
         new = self._settings.new_vm
-        return None if new is None else guest_of(self._facts, new)
+        return None if new is None else guest_decisions(self._facts, new)
 
     @property
     def seeds(self) -> tuple[Item, ...]:
         """The seed of the guest. Raises UsageError (NoDriver) for GPUs that no driver supports together."""
         if not self._guest:
             return ()
-        refuse_mixed(self._devices)
+        refuse_mixed_gpus(self._devices)
         return self._guest.seeds
 
-    known_guests, guests = ListOf("_guest"), ListOf("_guest")
-    first_keys, own_keys = ListOf("_guest"), ListOf("_guest")
+    known_guests, guests = PartList("_guest"), PartList("_guest")
+    first_keys, own_keys = PartList("_guest"), PartList("_guest")
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
@@ -186,9 +186,9 @@ class DdaDecisions(ContainersInside):
         if not self._guest:
             return ()
         if not self._guest.is_ready:
-            raise awaited()
-        refuse_without_pci(self._facts)
-        chosen = wanted_driver(self._facts, self._devices)
+            raise guest_not_ready()
+        refuse_without_pci_driver(self._facts)
+        chosen = select_driver(self._facts, self._devices)
         return (chosen,) if chosen else ()
 
     @property
@@ -198,7 +198,7 @@ class DdaDecisions(ContainersInside):
     @cached_property
     def vm(self) -> Mapping[str, str]:
         new = self._settings.new_vm
-        if new is not None and made_vm(self._facts, new) is None:
+        if new is not None and find_own_vm(self._facts, new) is None:
             return ComingVm(name=new.name)
         vm = self.selection.vm
         assert vm is not None
@@ -276,7 +276,7 @@ class DdaDecisions(ContainersInside):
         if not self._guest or self._settings.containers is None:
             return None
         if not self._guest.is_ready:
-            raise awaited()
+            raise guest_not_ready()
         return LinuxDecisions(self._facts, self._settings.containers)
 
     @property
@@ -316,7 +316,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def assignment(self) -> Mapping[str, str]:
-        return {"assigned": assigned(self.vm["id"]), "dismounted": DISMOUNTED}
+        return {"assigned": assignment_to(self.vm["id"]), "dismounted": DISMOUNTED}
 
     @cached_property
     def power_plans(self) -> tuple[Mapping[str, str], ...]:
@@ -376,7 +376,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
     @cached_property
     def verdict(self) -> PathVerdict:
         """The verdict on exactly the chosen GPUs and VM. Raises NotOnHost, VmNotNamed, MissingFact."""
-        planned = kept_awake(self._facts, self._settings.never_sleep)
+        planned = facts_kept_awake(self._facts, self._settings.never_sleep)
         return judge(planned, self._request.path, Selection(self.gpus, self._vm))
 
     @cached_property
@@ -388,7 +388,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """Cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that stay on
         the host although they could be assigned, if the user named none.
         """
-        general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
+        general = tuple(sleep_cautions(self._facts, self._request.path, self._settings.never_sleep))
         if self._request.high is not None and (above := mmio.cap_warning(self._request.high)):
             general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
         if (new_vm := self._settings.new_vm) is not None:
@@ -450,9 +450,14 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             if self._is_on_host(function)
         }
         new = self._settings.new_vm
-        if new is None or new.upload != FETCHED or not new.disk_sha256 or not staged(new)["source"].startswith("./"):
+        if (
+            new is None
+            or new.upload != UPLOAD_BY_HTTP
+            or not new.disk_sha256
+            or not staged_disk_image(new)["source"].startswith("./")
+        ):
             return gpu_risks
-        file = {part: staged(new)[part] for part in ("sha256", "name", "source")}
+        file = {part: staged_disk_image(new)[part] for part in ("sha256", "name", "source")}
         return {**gpu_risks, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
@@ -486,7 +491,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """The VM of the request; None if it does not exist yet, or if VMs cannot be read, which the rules report."""
         try:
             if self._settings.new_vm is not None:
-                return made_vm(self._facts, self._settings.new_vm)
+                return find_own_vm(self._facts, self._settings.new_vm)
             return choose_vm(self._facts, self._request.vm)
         except VmNotNamed as which:
             judged = judge(self._facts, self._request.path).vms

@@ -21,7 +21,7 @@ from winhost.model.plan import Deferred, Unchecked, sort_risks
 from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
-from winhost.paths.never_sleep import kept_awake, power_plans
+from winhost.paths.never_sleep import facts_kept_awake, power_plans
 from winhost.paths.wsl2 import (
     UNBRIDGED,
     File,
@@ -29,11 +29,11 @@ from winhost.paths.wsl2 import (
     Watcher,
     Wsl2Settings,
     WslMemory,
-    adapter,
-    allowed,
+    allowed_networks,
+    bridge_adapter,
     mac_address,
-    memory,
     network_file,
+    wsl_memory,
 )
 from winhost.paths.wsl2_refusals import cautions, refusals
 from winhost.resources.host import Gpu, HostFacts
@@ -219,7 +219,7 @@ class Wsl2Decisions:
         bridge = self._settings.bridge
         if self._networking_mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()
-        chosen = adapter(self._facts, bridge)
+        chosen = bridge_adapter(self._facts, bridge)
         return ({"name": bridge.switch, "adapter": chosen},) if chosen else ()
 
     @property
@@ -281,7 +281,7 @@ class Wsl2Decisions:
     @cached_property
     def _allowed(self) -> list[str]:
         """The networks from which SSH is allowed. Raises Refusal if no network is known, MissingFact."""
-        return list(allowed(self._facts, self._settings))
+        return list(allowed_networks(self._facts, self._settings))
 
     @property
     def _allowed_text(self) -> str:
@@ -315,7 +315,7 @@ class Wsl2Decisions:
 
     @cached_property
     def memory(self) -> WslMemory:
-        return memory(self._facts, self.gpus, self._settings.stated("memory"))
+        return wsl_memory(self._facts, self.gpus, self._settings.stated("memory"))
 
     @cached_property
     def power_plans(self) -> tuple[Mapping[str, str], ...]:
@@ -408,7 +408,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = document.edited("Wsl", lambda each: with_state(each, newer))
-        return kept_awake(HostFacts(self._with_bridge_only(document)), self._settings.never_sleep)
+        return facts_kept_awake(HostFacts(self._with_bridge_only(document)), self._settings.never_sleep)
 
     def _with_bridge_only(self, document: Facts) -> Facts:
         """Return the facts with only the switch and the adapter of the settings: the plan uses and changes no other."""
@@ -419,7 +419,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         document = document.edited("ExternalSwitch", lambda each: each if each.key["name"] == bridge.switch else None)
         if bridge.adapter is None:
             return document
-        chosen = {"adapter": adapter(self._facts, bridge)}
+        chosen = {"adapter": bridge_adapter(self._facts, bridge)}
         return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
 
 

@@ -22,7 +22,7 @@ from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_requested, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
-from winhost.paths.disks import refuse_full
+from winhost.paths.disks import refuse_nonempty_disks
 from winhost.paths.playbook import REFERENCE, PathRequest, Playbook, PlaybookResource, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, other_system_error
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, check_desired, describe_missing, host_answers
@@ -129,7 +129,7 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
     """
     _check_desired(facts.host, desired, facts.named)
     try:
-        refuse_full(facts, desired)
+        refuse_nonempty_disks(facts, desired)
         _planner(facts, request).check(desired)
     except Refusal as refusal:
         raise impossible_value_error(facts, request, refusal) from refusal

@@ -13,10 +13,10 @@ from winhost.model.shipped import shipped
 from winhost.model.units import parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot import DualBootSettings
-from winhost.paths.linux import DOCKER, NO_TOOLKIT, NONE, ChosenEngine, LinuxSettings
+from winhost.paths.linux import DOCKER, NONE, WITHOUT_TOOLKIT, ChosenEngine, LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.playbook import PathRequest, read_playbook
-from winhost.paths.setting_values import NO_SWAP
+from winhost.paths.setting_values import SWAP_OFF
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
@@ -87,7 +87,7 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(facts, request, runtime, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing runs in a container there; a container engine is installed only if the settings name one.
-        return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)
+        return StackTarget(facts, request.with_settings(engine=NONE, toolkit=WITHOUT_TOOLKIT), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
@@ -99,14 +99,14 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
         _require_access(facts.host, settings)
-        if settings.swap not in ("auto", NO_SWAP):
+        if settings.swap not in ("auto", SWAP_OFF):
             raise UsageError(
                 "SwapInCluster",
                 what=f"swap is {settings.swap}, and a node of a cluster has none",
                 hint="Leave swap out, or: --set swap=0",
                 host=facts.host,
             )
-        node_request = request.with_settings(swap=NO_SWAP)
+        node_request = request.with_settings(swap=SWAP_OFF)
         return StackTarget(facts, node_request, NONE, network=Wsl2Planner(facts, node_request).decisions.network)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)

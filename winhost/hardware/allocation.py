@@ -1,4 +1,4 @@
-"""Simulate how a Linux guest fills an MMIO window: one aligned piece per device, first fit, in no guaranteed order."""
+"""Simulate how a Linux guest allocates an MMIO window: one aligned piece per device, first fit, in an unknown order."""
 
 from bisect import insort
 from collections import Counter
@@ -12,13 +12,13 @@ from winhost.model.units import Bytes, KiB
 
 PAGE = 4 * KiB
 
-Claim = tuple[Bytes, Bytes]  # length, alignment: what one GPU asks for
+Claim = tuple[Bytes, Bytes]  # length and alignment of the piece that one GPU requests
 Span = tuple[Bytes, Bytes]  # start, end
 
 
 @dataclass(frozen=True)
 class WindowPiece:
-    """The piece of a window that a GPU is expected to get: start address and length in bytes."""
+    """The piece of a window that a GPU is expected to receive: start address and length in bytes."""
 
     gpu: GpuBars
     start: Bytes
@@ -32,7 +32,7 @@ class WindowPiece:
 
 @dataclass(frozen=True)
 class Extremes:
-    """The lowest and highest end of the layout over all orders, and the order with the highest."""
+    """The lowest and the highest end of the layouts for all orders of claims, and the order with the highest end."""
 
     least: Bytes
     most: Bytes
@@ -49,7 +49,7 @@ def align(n: Bytes, boundary: Bytes) -> Bytes:
 
 
 def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
-    """The lowest free span that holds the claim; `taken` is sorted."""
+    """Return the lowest free span that holds the claim. taken: sorted."""
     length, alignment = claim
     start = align(base, alignment)
     for begin, end in taken:
@@ -61,7 +61,9 @@ def _first_fit(claim: Claim, taken: Sequence[Span], base: Bytes) -> Span:
 
 
 def _occupied(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes) -> tuple[Span, ...]:
-    """`taken` with the claim. Holes below `smallest` count as taken: many orders then lead to the same layout."""
+    """Return `taken` with the claim added. Holes smaller than `smallest` count as taken, so that more orders lead to
+    equal layouts.
+    """
     first, *others = sorted([*taken, _first_fit(claim, taken, base)])
     spans = [first]
     for begin, end in others:
@@ -73,35 +75,39 @@ def _occupied(claim: Claim, taken: Sequence[Span], base: Bytes, smallest: Bytes)
 
 
 def extremes(claims: Sequence[Claim], base: Bytes) -> Extremes:
-    """Over all distinct orders. No piece begins before the first boundary, so bases with the same one are the same."""
+    """Compute the extremes over all distinct orders of claims."""
+    # No piece starts before the first boundary. Rounding the base up to it makes cache hits more likely.
     return _extremes(tuple(claims), align(base, min((alignment for _, alignment in claims), default=1)))
 
 
 @lru_cache(maxsize=1024)
 def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
-    """Orders that lead to the same layout are followed once."""
+    """Search the orders of claims depth-first. Equal intermediate layouts are searched once."""
     counts = Counter(claims)
     kinds = sorted(counts)
     smallest = min((length for length, _ in kinds), default=0)
 
     @cache
-    def follow(left: tuple[int, ...], taken: tuple[Span, ...]) -> Extremes:
-        if not any(left):
+    def search(remaining: tuple[int, ...], taken: tuple[Span, ...]) -> Extremes:
+        if not any(remaining):
             end = taken[-1][1] if taken else base
             return Extremes(end, end, ())
         layouts = [
-            (kind, follow((*left[:i], left[i] - 1, *left[i + 1 :]), _occupied(kind, taken, base, smallest)))
+            (
+                kind,
+                search((*remaining[:i], remaining[i] - 1, *remaining[i + 1 :]), _occupied(kind, taken, base, smallest)),
+            )
             for i, kind in enumerate(kinds)
-            if left[i]
+            if remaining[i]
         ]
         kind, worst = max(layouts, key=lambda layout: layout[1].most)
         return Extremes(min(layout.least for _, layout in layouts), worst.most, (kind, *worst.order))
 
-    return follow(tuple(counts[kind] for kind in kinds), ())
+    return search(tuple(counts[kind] for kind in kinds), ())
 
 
 def clear_cache() -> None:
-    """Empty the cache of layouts, so that a benchmark measures a first computation."""
+    """Clear the cache of layouts, so that a benchmark measures an uncached computation."""
     _extremes.cache_clear()
 
 
@@ -116,6 +122,6 @@ def layout(gpus: Sequence[GpuBars], claims: Sequence[Claim], order: Sequence[Cla
     for claim in order:
         start, end = _first_fit(claim, taken, base)
         insort(taken, (start, end))
-        at = next(i for i, (asked, _) in enumerate(waiting) if asked == claim)
-        pieces.append(WindowPiece(waiting.pop(at)[1], start, end - start))
+        index = next(i for i, (requested, _) in enumerate(waiting) if requested == claim)
+        pieces.append(WindowPiece(waiting.pop(index)[1], start, end - start))
     return pieces

@@ -1,4 +1,4 @@
-"""The BARs of a GPU: from a survey, a table by device id, or a guess from its memory."""
+"""The BARs of a GPU: as surveyed on the host, from the catalogue by device id, or estimated from its memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,21 +7,21 @@ from typing import Protocol
 
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import find_model as catalogued
+from winhost.hardware.gpus import find_model
 from winhost.hardware.host_gpus import gpu_name
 from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
 from winhost.resources.host import Gpu
 
 FOUR_GIB = 4 * GiB
-APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
-LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a GPU's ranges but is no BAR
+APERTURE = 256 * MiB  # a frame buffer BAR has at least this size; it is a 64-bit BAR even if its address is below 4 GiB
+LEGACY_END = MiB  # VGA's legacy range below 1 MiB is listed among a GPU's ranges but is not a BAR
 SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA GPU whose BARs are known
-REGISTERS_MOST = 64 * MiB  # the largest register BAR known
+REGISTERS_MOST = 64 * MiB  # the largest known register BAR
 
 
 class BarSource(StrEnum):
-    """The sources of the sizes of a GPU's BARs, best first."""
+    """The sources of BAR sizes, best first."""
 
     SURVEYED = "surveyed"
     TABLE = "table"
@@ -29,7 +29,7 @@ class BarSource(StrEnum):
 
 
 class Range(Protocol):
-    """A memory range that the host gave to a GPU: start and length in bytes."""
+    """A memory range that the host assigned to a GPU: start and length in bytes."""
 
     @property
     def start(self) -> Bytes: ...
@@ -39,7 +39,7 @@ class Range(Protocol):
 
 @dataclass(frozen=True)
 class GpuBars:
-    """The BARs of a GPU by width, in bytes, with the source of their sizes and what is uncertain about them."""
+    """The BARs of a GPU by width, in bytes, with the source of their sizes and any doubts about them."""
 
     name: str
     bars64: tuple[Bytes, ...]
@@ -47,11 +47,11 @@ class GpuBars:
     source: BarSource
     why: str = ""
     doubts: tuple[str, ...] = ()
-    surveyed: "GpuBars | None" = None  # as the host has it now, where that is smaller
+    surveyed: "GpuBars | None" = None  # the BARs on the host now, if they are smaller
 
     @property
     def aperture(self) -> Bytes:
-        """The largest 64-bit BAR, BAR1 on NVIDIA GPUs; 0 without any."""
+        """The size of the largest 64-bit BAR (BAR1 on NVIDIA GPUs); 0 if there is none."""
         return max(self.bars64, default=0)
 
 
@@ -69,24 +69,24 @@ class MmioRefused(Refusal):
 def find_bars(
     name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None
 ) -> GpuBars:
-    """The BARs of one device, from the best source there is.
+    """Return the BARs of one device from the best available source.
 
-    `ranges` as surveyed, empty for a GPU that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
-    bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
-    (`mmio.unknown-bars`) where no source has them.
+    ranges: as surveyed; empty for a GPU that is disabled or dismounted. device: as in `VEN_10DE&DEV_26B9`. vram: in
+    bytes. If BAR1 is larger in the catalogue than in the survey, the larger size is used, because resizable BAR can
+    enlarge it. Raises MmioRefused (`mmio.unknown-bars`) if no source has them.
     """
-    known = [found for found in (_surveyed_bars(name, ranges), _catalogue_bars(name, device)) if found]
-    if not known:
-        model = catalogued(device or "")
+    candidates = [bars for bars in (_surveyed_bars(name, ranges), _catalogue_bars(name, device)) if bars]
+    if not candidates:
+        model = find_model(device or "")
         return _bars_from_vram(name, vram or (model.memory if model else None))
-    first = known[0]
-    largest = max(known, key=lambda found: found.aperture)
+    first = candidates[0]
+    largest = max(candidates, key=lambda bars: bars.aperture)
     if largest is not first:
         why = (
             f"{largest.why} The survey saw {size(first.aperture)}, which resizable BAR can enlarge: the larger counts."
         )
         return replace(largest, bars32=first.bars32, why=why, surveyed=first)
-    if len(known) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
+    if len(candidates) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
         return replace(
             first, why=f"{first.why} Should resizable BAR be turned on, its {size(APERTURE)} grow: plan again."
         )
@@ -94,26 +94,26 @@ def find_bars(
 
 
 def gpu_bars(gpu: Gpu) -> GpuBars:
-    """The BARs of a GPU from the best source. Those that were not read come from the catalogue, with a doubt.
+    """Return the BARs of a host's GPU from the best available source. If its ranges were not read, add a doubt.
 
-    Raises MmioRefused where no source has them, MissingFact where the GPU's name was not read.
+    Raises MmioRefused if no source has the BARs, MissingFact if the GPU's name was not read.
     """
     state = gpu.pci.state
     name, device = gpu_name(gpu), gpu.pci.key["device"]
     ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
-    found = find_bars(name, ranges=ranges or (), device=device, vram=vram)
-    if ranges is None and not found.doubts:
-        unread = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
-        return replace(found, doubts=(unread,))
-    return found
+    bars = find_bars(name, ranges=ranges or (), device=device, vram=vram)
+    if ranges is None and not bars.doubts:
+        doubt = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
+        return replace(bars, doubts=(doubt,))
+    return bars
 
 
 def _surveyed_bars(name: str, ranges: Sequence[Range]) -> GpuBars | None:
-    bars = [found for found in ranges if found.start >= LEGACY_END]
+    bars = [each for each in ranges if each.start >= LEGACY_END]
     if not bars:
         return None
-    # Firmware without above-4G decoding puts 64-bit BARs low, too. The aperture gives that away; the prefetchable BARs
-    # of a GPU lie together, so then the small ones may be of either width, and are counted as both.
+    # Firmware without above-4G decoding places 64-bit BARs below 4 GiB, too. An aperture below 4 GiB shows that. The
+    # prefetchable BARs of a GPU are adjacent, so the small BARs may then have either width and are counted as both.
     unsure = any(bar.length >= APERTURE and bar.start < FOUR_GIB for bar in bars)
     above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
     below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
@@ -122,26 +122,29 @@ def _surveyed_bars(name: str, ranges: Sequence[Range]) -> GpuBars | None:
 
 
 def _catalogue_bars(name: str, device: str | None) -> GpuBars | None:
-    found = catalogued(device or "")
-    if found is None or found.bars is None:
+    model = find_model(device or "")
+    if model is None or model.bars is None:
         return None
-    source = found.bars.source
+    source = model.bars.source
     inferred = (
         f"The BARs of {name} are inferred from {source.text}. nvidia-smi -q -d MEMORY shows its BAR1; a survey of the "
         "GPU settles all of them."
     )
     return GpuBars(
         name,
-        bars64=found.bars.wide,
-        bars32=found.bars.narrow,
+        bars64=model.bars.wide,
+        bars32=model.bars.narrow,
         source=BarSource.TABLE,
-        why=f"{name}: BARs of a {found.name} by table ({source.text}).",
+        why=f"{name}: BARs of a {model.name} by table ({source.text}).",
         doubts=(inferred,) if source.kind == "inferred" else (),
     )
 
 
 def _bars_from_vram(name: str, vram: Bytes | None) -> GpuBars:
-    """The BARs by memory: no GPU of the table has a larger BAR1 than the power of two that holds it; many have less."""
+    """Estimate the BARs from the memory size, rounded up to a power of two.
+
+    No GPU of the catalogue has a larger BAR1 than that; many have a smaller one.
+    """
     if not vram:
         raise MmioRefused(
             "mmio.unknown-bars",

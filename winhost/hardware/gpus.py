@@ -1,4 +1,4 @@
-"""The catalogue of GPUs by PCI vendor and device id: what is known of a GPU without reading the host."""
+"""The catalogue of GPUs by PCI vendor and device id: facts about a GPU model that need not be read from a host."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +17,12 @@ from winhost.model.units import Bytes, MiB
 VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}
 IDS = re.compile(r"(?:VEN_)?([0-9A-F]{4})(?::|&DEV_)([0-9A-F]{4})(?:&SUBSYS_([0-9A-F]{4}))?", re.IGNORECASE)
 
-_P2P_HANGS = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
+_P2P_HANGS = "NVIDIA RTX PRO 6000"  # the driver offers peer access, but transfers were reported to hang
 Row = Mapping[str, Any]
 
 
 class P2p(StrEnum):
-    """The links over which NVIDIA's Linux driver allows peer access between two such GPUs."""
+    """The links over which NVIDIA's Linux driver allows peer access between two GPUs of this model."""
 
     ANY = "any"
     NVLINK = "nvlink"
@@ -38,7 +38,7 @@ class NvLink(StrEnum):
 
 
 class OpenModules(StrEnum):
-    """The GPU's relation to NVIDIA's open kernel modules on Linux: required, possible, or unsupported."""
+    """A GPU's support of NVIDIA's open kernel modules on Linux: required, optional or none."""
 
     NEEDED = "needed"
     POSSIBLE = "possible"
@@ -47,7 +47,7 @@ class OpenModules(StrEnum):
 
 @dataclass(frozen=True)
 class FactSource:
-    """The source of a fact, by which anyone can check it."""
+    """The source by which a fact can be checked."""
 
     kind: Kind
     text: str
@@ -55,7 +55,7 @@ class FactSource:
 
 @dataclass(frozen=True)
 class Bars:
-    """Sizes of the memory BARs in bytes by width, with resizable BAR at its largest."""
+    """Sizes of the memory BARs in bytes: 64-bit (wide) and 32-bit (narrow), with resizable BAR at its largest size."""
 
     wide: tuple[Bytes, ...]
     narrow: tuple[Bytes, ...]
@@ -64,11 +64,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A GPU of the catalogue. None means not known.
+    """A GPU model of the catalogue. None means unknown.
 
-    device: as in `10de:26b9`, empty where it is known by its name alone; memory: of one GPU, as sold; pci_class: 0x0300
-    display, 0x0302 compute; mig: instances at most; partition_lists: who lists it for GPU-P; line: what it is sold as,
-    a name of the catalogue; sources: by the name of the fact; BARs name theirs themselves.
+    device: as in `10de:26b9`, empty if only the name is known; memory: of one GPU, as sold; pci_class: 0x0300 display,
+    0x0302 compute; mig: the maximum number of instances; partition_lists: the vendors' lists that name it for GPU-P;
+    line: the product line, a name in the catalogue; sources: by fact, except for BARs, which have their own.
     """
 
     device: str
@@ -96,25 +96,25 @@ class GpuModel:
 
     @property
     def consumer(self) -> bool:
-        """Sold for desktop computers or notebooks."""
+        """True if it is sold for desktop computers or notebooks."""
         return bool(self.line and self.line.startswith(CONSUMER_LINES))
 
     @cached_property
     def peers(self) -> tuple[str, ...]:
-        """Peer-to-peer with it, in the words of rows.
+        """The peer-to-peer properties that apply, by the words that rule rows use.
 
-        refused: NVIDIA's driver refuses it; hung: the driver offers it, and it was reported to hang; bridge: it needs
-        an NVLink bridge, which Windows does not report; board: it has NVLink on its board; untold: nobody has shown
-        whether it has it.
+        refused: NVIDIA's driver refuses peer access; hung: the driver offers it, but it was reported to hang; bridge:
+        it needs an NVLink bridge, which Windows does not report; board: the board has NVLink; untold: whether it works
+        is unknown.
         """
-        told = {
+        properties = {
             "refused": self.p2p is P2p.NONE,
             "hung": self.name.startswith(_P2P_HANGS),
             "bridge": self.p2p is P2p.NVLINK,
             "board": self.nvlink is NvLink.BOARD,
             "untold": self.p2p is None or (self.p2p is P2p.ANY and self.sources["p2p"].kind == "inferred"),
         }
-        return tuple(word for word, holds in told.items() if holds)
+        return tuple(word for word, applies in properties.items() if applies)
 
     @property
     def vendor(self) -> str:
@@ -123,13 +123,13 @@ class GpuModel:
 
     @property
     def cuda(self) -> bool:
-        """CUDA runs on it, which serving needs."""
+        """True if it runs CUDA, which serving needs."""
         return self.vendor == "NVIDIA"
 
 
 @once
 def find_model(device: str) -> GpuModel | None:
-    """The GPU by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
+    """Return a GPU model by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None if the catalogue lacks it."""
     ids = IDS.match(device)
     if ids is None:
         return None
@@ -139,31 +139,34 @@ def find_model(device: str) -> GpuModel | None:
 
 @once
 def find_model_by_name(name: str) -> GpuModel | None:
-    """The GPU that tools call so, without what differs among GPUs of that name: their ids, memory and BARs.
+    """Return a GPU model by the name that tools print, without ids, memory and BARs, which differ among such GPUs.
 
-    None where the catalogue has none, where the name was cut, or where GPUs of different kinds share it.
+    None if the catalogue has no such name, if the name was truncated, or if GPUs of different kinds share it.
     """
-    found = _models_by_name().get(_name_tokens(name), ())
-    kinds = {(model.architecture, model.compute_capability, model.line, model.nvlink) for model in found}
-    return replace(found[0], device="", memory=None, bars=None) if len(kinds) == 1 else None
+    models = _models_by_name().get(_name_tokens(name), ())
+    kinds = {(model.architecture, model.compute_capability, model.line, model.nvlink) for model in models}
+    return replace(models[0], device="", memory=None, bars=None) if len(kinds) == 1 else None
 
 
 @once
 def _models_by_name() -> Mapping[frozenset[str], Sequence[GpuModel]]:
-    found: dict[frozenset[str], list[GpuModel]] = {}
+    models: dict[frozenset[str], list[GpuModel]] = {}
     for model in all_models():
-        found.setdefault(_name_tokens(model.name), []).append(model)
-    return found
+        models.setdefault(_name_tokens(model.name), []).append(model)
+    return models
 
 
 def _name_tokens(name: str) -> frozenset[str]:
-    """`Tesla V100-PCIE-16GB` of nvidia-smi and `GV100 [Tesla V100 PCIe 16GB]` of lspci have the same."""
+    """Return the tokens of a GPU's name without those that tools spell differently.
+
+    `Tesla V100-PCIE-16GB` of nvidia-smi and `GV100 [Tesla V100 PCIe 16GB]` of lspci have the same tokens.
+    """
     inside = name[name.rfind("[") + 1 :].rstrip("]").casefold()
     return frozenset(re.split(r"[\s-]+", inside)) - {"nvidia", "corporation", "tesla", "gpu", ""}
 
 
 def all_models() -> Iterator[GpuModel]:
-    """Every GPU of the catalogue, in its order."""
+    """Yield every GPU model, in the order of the catalogue."""
     yield from filter(None, (_build_model(device, None) for device in _catalogue()["gpus"]))
 
 
@@ -185,7 +188,7 @@ def _build_model(device: str, subsystem: str | None) -> GpuModel | None:
 
 
 def _layers(gpu: Row, subsystem: str | None) -> Iterator[Row]:
-    """The rows that describe the GPU, from the most general to its own."""
+    """Yield the rows that describe a GPU, from the most general to its own."""
     book = _catalogue()
     chip: Row = book["chips"][gpu["chip"]] if "chip" in gpu else {}
     if "architecture" in chip:

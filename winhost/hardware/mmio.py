@@ -1,8 +1,8 @@
-"""MMIO windows of a VM with passed-through GPUs, sized by the rule with which a Linux guest fills them.
+"""MMIO windows of a VM with assigned GPUs, sized by the rule by which a Linux guest allocates them.
 
-Per device, hv_pci adds up all 64-bit BARs and asks for one piece of the high window, aligned to the largest power of
-two that is not above the sum, first fit; likewise all 32-bit BARs in the low window (linux pci-hyperv.c, vmbus_drv.c).
-In which order it meets the devices is not established, so the order that needs most counts.
+For each device, hv_pci adds up all 64-bit BARs and requests one piece of the high window, aligned to the largest power
+of two that is not above the sum, first fit; likewise for all 32-bit BARs in the low window (linux pci-hyperv.c,
+vmbus_drv.c). The order in which it probes the devices is not established, so the order that needs most is used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused, gpu_bars
 from winhost.hardware.processors import address_width
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 from winhost.resources.host import HostFacts, Selection
-from winhost.resources.windows.vms import owner
+from winhost.resources.windows.vms import assigned_vm
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
-HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
-HIGH_CAP = 262_656 * MiB  # 256.5 GiB, as one tool (ExHyperV) reports of its hosts: a warning, and no limit
+HIGH_BASE = 64 * GiB - 512 * MiB  # the start of the high window, unless HighMmioGapBase is set
+HIGH_CAP = 262_656 * MiB  # 256.5 GiB, as one tool (ExHyperV) reports: a warning, not a limit
 HIGH_DEFAULT = 512 * MiB  # ends at 64 GiB, within the addresses of any processor that runs Hyper-V
-HIGH_SLACK = GiB  # for what else a guest may put there
-HIGH_LEAST = 64 * GiB  # what is set for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
+HIGH_SLACK = GiB  # for other allocations of the guest
+HIGH_LEAST = 64 * GiB  # used for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
 
 LOW_LEAST = 128 * MiB
 LOW_MOST = 3584 * MiB
@@ -35,9 +35,9 @@ CONFIG_WINDOW = 8 * KiB  # one per device at the start of the low window, in new
 
 @dataclass(frozen=True)
 class HighWindow:
-    """The window above 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
+    """The window above 4 GiB. floor: the smallest size that works; size: the one to set; both multiples of 2 MiB.
 
-    `pieces` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
+    pieces: the layout in the order that needs most; least: the size that the best of the `orders` would need.
     """
 
     gpus: tuple[GpuBars, ...]
@@ -59,15 +59,15 @@ class HighWindow:
 
     @property
     def cap_warning(self) -> str | None:
-        """A sentence about its floor, where even that is above the cap."""
+        """A warning if even the floor is above the cap."""
         return cap_warning(self.floor, self.cap)
 
 
 @dataclass(frozen=True)
 class LowWindow:
-    """The window below 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
+    """The window below 4 GiB. floor: the smallest size that works; size: the one to set; both multiples of 2 MiB.
 
-    `pieces` is the layout at `size`, in the order that needs most.
+    pieces: the layout at `size`, in the order that needs most.
     """
 
     gpus: tuple[GpuBars, ...]
@@ -89,9 +89,9 @@ def high_window(
 ) -> HighWindow:
     """Size the window above 4 GiB for these GPUs in one VM.
 
-    `address_width` in bits, None where the host does not report it; `cap` None to go without the unverified one.
-    Where these leave no space for the BARs that GPUs may grow to, the surveyed ones count, with a doubt. The slack
-    gives way before either. Raises MmioRefused (`mmio.address-width`) when the floor is beyond the width.
+    address_width: in bits, None if unknown; cap: None to ignore the unverified cap. If these leave no space for the
+    BARs that resizable BAR allows, the surveyed BARs are used, with a doubt. The slack is reduced before that. Raises
+    MmioRefused (`mmio.address-width`) if the floor is beyond the width.
     """
     surveyed = any(gpu.surveyed for gpu in gpus)
     try:
@@ -117,14 +117,15 @@ def _surveyed_only(gpu: GpuBars) -> GpuBars:
 
 
 def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
-    asking = [gpu for gpu in gpus if gpu.bars64]
-    claims = [claim(gpu.bars64) for gpu in asking]
-    found = extremes(claims, base)
-    floor, least = (align(end - base, STEP) for end in (found.most, found.least))
-    if (width := _width_problem(floor, base, address_width)) is not None:
-        sentence, given = width
-        raise MmioRefused("mmio.address-width", sentence, _width_remedy(asking, base, given), need=floor, given=given)
-    pieces = layout(asking, claims, found.order, base)
+    requesting = [gpu for gpu in gpus if gpu.bars64]
+    claims = [claim(gpu.bars64) for gpu in requesting]
+    bounds = extremes(claims, base)
+    floor, least = (align(end - base, STEP) for end in (bounds.most, bounds.least))
+    if (problem := _width_problem(floor, base, address_width)) is not None:
+        sentence, limit = problem
+        remedy = _width_remedy(requesting, base, limit)
+        raise MmioRefused("mmio.address-width", sentence, remedy, need=floor, given=limit)
+    pieces = layout(requesting, claims, bounds.order, base)
     orders = count_orders(claims)
     newer = extremes(claims, base + len(gpus) * CONFIG_WINDOW).most - base
     ends = [] if cap is None or floor > cap else [cap]
@@ -152,43 +153,45 @@ def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None
     )
 
 
-def check_high(asked: Bytes, window: HighWindow, *, allow_unverified: bool = False) -> Bytes:
-    """The size that a user asks for, if it works; else raises MmioRefused: `mmio.high-too-small`, `mmio.step`,
-    `mmio.address-width`; `mmio.over-cap` unless the window has to be above that cap, or `allow_unverified`.
+def check_high(requested: Bytes, window: HighWindow, *, allow_unverified: bool = False) -> Bytes:
+    """Return the requested size if it works.
+
+    Raises MmioRefused: `mmio.high-too-small`, `mmio.step`, `mmio.address-width`; `mmio.over-cap` unless the window must
+    be above the cap, or `allow_unverified`.
     """
-    if asked < window.floor:
+    if requested < window.floor:
         raise MmioRefused(
             "mmio.high-too-small",
-            f"A high window of {mib(asked)} is {mib(window.floor - asked)} too small.\n{window.why}",
+            f"A high window of {mib(requested)} is {mib(window.floor - requested)} too small.\n{window.why}",
             f"Set {mib(window.floor)} or more; {size(window.size)} is recommended.",
             need=window.floor,
-            given=asked,
+            given=requested,
         )
-    _check_step(asked)
-    if (width := _width_problem(asked, window.base, window.address_width)) is not None:
-        sentence, given = width
-        raise MmioRefused("mmio.address-width", sentence, f"Set {size(window.size)}.", need=asked, given=given)
-    above = None if window.cap_warning or allow_unverified else cap_warning(asked, window.cap)
-    if above:
+    _check_step(requested)
+    if (problem := _width_problem(requested, window.base, window.address_width)) is not None:
+        sentence, limit = problem
+        raise MmioRefused("mmio.address-width", sentence, f"Set {size(window.size)}.", need=requested, given=limit)
+    warning = None if window.cap_warning or allow_unverified else cap_warning(requested, window.cap)
+    if warning:
         remedy = f"Set {size(window.size)}. To try the larger window all the same: --allow-unverified."
-        raise MmioRefused("mmio.over-cap", above, remedy, need=asked, given=window.cap)
-    return asked
+        raise MmioRefused("mmio.over-cap", warning, remedy, need=requested, given=window.cap)
+    return requested
 
 
 def _high_size(gpus: Sequence[GpuBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
     if need <= HIGH_DEFAULT and (reach is None or reach >= HIGH_DEFAULT):
         return HIGH_DEFAULT, f"Set is {size(HIGH_DEFAULT)}: Hyper-V's default, which holds them."
-    wanted = align(need, GiB) + HIGH_SLACK
+    chosen = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
-    if wanted < HIGH_LEAST and any(16 * GiB <= gpu.aperture <= 32 * GiB for gpu in gpus):
-        wanted, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
-    if reach is not None and wanted > reach:
-        wanted, because = reach // STEP * STEP, f"all that is within reach; {size(wanted)} would leave slack"
-    return wanted, f"Set is {size(wanted)}: {because}."
+    if chosen < HIGH_LEAST and any(16 * GiB <= gpu.aperture <= 32 * GiB for gpu in gpus):
+        chosen, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
+    if reach is not None and chosen > reach:
+        chosen, because = reach // STEP * STEP, f"all that is within reach; {size(chosen)} would leave slack"
+    return chosen, f"Set is {size(chosen)}: {because}."
 
 
 def _width_problem(need: Bytes, base: Bytes, address_width: int | None) -> tuple[str, Bytes] | None:
-    """A sentence about addresses that the host does not have, and how large a window may be."""
+    """Return a message if the window ends beyond the host's addresses, and the largest possible size; else None."""
     if address_width is None or base + need <= 1 << address_width:
         return None
     sentence = (
@@ -199,7 +202,7 @@ def _width_problem(need: Bytes, base: Bytes, address_width: int | None) -> tuple
 
 
 def cap_warning(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
-    """A sentence about a high window above what Hyper-V has been seen to accept."""
+    """Return a warning if a high window is larger than Hyper-V has been reported to accept, or None."""
     if cap is None or need <= cap:
         return None
     return (
@@ -208,8 +211,8 @@ def cap_warning(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
     )
 
 
-def _width_remedy(gpus: Sequence[GpuBars], base: Bytes, given: Bytes) -> str:
-    too_large = [gpu.name for gpu in gpus if extremes([claim(gpu.bars64)], base).most - base > given]
+def _width_remedy(gpus: Sequence[GpuBars], base: Bytes, limit: Bytes) -> str:
+    too_large = [gpu.name for gpu in gpus if extremes([claim(gpu.bars64)], base).most - base > limit]
     if not too_large:
         return "Split the GPUs over several VMs: each has a window of its own."
     return (
@@ -218,23 +221,24 @@ def _width_remedy(gpus: Sequence[GpuBars], base: Bytes, given: Bytes) -> str:
     )
 
 
-def _check_step(asked: Bytes) -> None:
-    if asked % STEP:
+def _check_step(requested: Bytes) -> None:
+    if requested % STEP:
         raise MmioRefused(
             "mmio.step",
-            f"{asked:,} bytes is not a multiple of {size(STEP)}, in which Hyper-V sizes its windows.",
-            f"Take {mib(align(asked, STEP))}.",
-            need=align(asked, STEP),
-            given=asked,
+            f"{requested:,} bytes is not a multiple of {size(STEP)}, in which Hyper-V sizes its windows.",
+            f"Take {mib(align(requested, STEP))}.",
+            need=align(requested, STEP),
+            given=requested,
         )
 
 
 def _why_high(pieces: Sequence[WindowPiece], floor: Bytes, least: Bytes, orders: int, base: Bytes) -> Iterator[str]:
-    for it in pieces:
-        bars = " + ".join(size(bar) for bar in it.gpu.bars64)
+    for piece in pieces:
+        gpu = piece.gpu
+        bars = " + ".join(size(bar) for bar in gpu.bars64)
         yield (
-            f"{it.gpu.name}: its 64-bit BARs ({bars}) are one piece of {mib(it.length)} that must start on a "
-            f"{size(claim(it.gpu.bars64)[1])} boundary; the first free one from {size(base)} up is {size(it.start)}."
+            f"{gpu.name}: its 64-bit BARs ({bars}) are one piece of {mib(piece.length)} that must start on a "
+            f"{size(claim(gpu.bars64)[1])} boundary; the first free one from {size(base)} up is {size(piece.start)}."
         )
     yield f"So the window reaches from {size(base)} to {size(base + floor)}: {mib(floor)}, and nothing smaller works."
     if orders > 1 and least < floor:
@@ -260,36 +264,39 @@ def low_window(gpus: Sequence[GpuBars]) -> LowWindow:
             given=LOW_MOST,
         )
     floor, chosen = _smallest_low(gpus, LOW_LEAST), _smallest_low(gpus, LOW_SIZE)
-    asking = [gpu for gpu in gpus if gpu.bars32]
+    requesting = [gpu for gpu in gpus if gpu.bars32]
     order = _low_layout(gpus, chosen).order
-    pieces = layout(asking, _low_claims(asking), order, _low_base(chosen, len(gpus)))
+    pieces = layout(requesting, _low_claims(requesting), order, _low_base(chosen, len(gpus)))
     return LowWindow(tuple(gpus), floor, chosen, tuple(pieces), _why_low(gpus, floor, chosen))
 
 
-def check_low(asked: Bytes, window: LowWindow) -> Bytes:
-    """The size that a user asks for, if it works; else raises MmioRefused (`mmio.low-too-small`, `-too-large`)."""
-    if asked > LOW_MOST:
+def check_low(requested: Bytes, window: LowWindow) -> Bytes:
+    """Return the requested size if it works.
+
+    Raises MmioRefused: `mmio.low-too-small`, `mmio.low-too-large`, `mmio.step`.
+    """
+    if requested > LOW_MOST:
         raise MmioRefused(
             "mmio.low-too-large",
-            f"A low window of {mib(asked)} is above the {mib(LOW_MOST)} that Hyper-V takes.",
+            f"A low window of {mib(requested)} is above the {mib(LOW_MOST)} that Hyper-V takes.",
             f"Set {size(window.size)}.",
-            need=asked,
+            need=requested,
             given=LOW_MOST,
         )
-    if asked < LOW_LEAST or _low_layout(window.gpus, asked).most > LOW_USABLE_END:
+    if requested < LOW_LEAST or _low_layout(window.gpus, requested).most > LOW_USABLE_END:
         raise MmioRefused(
             "mmio.low-too-small",
-            f"A low window of {mib(asked)} is too small.\n{window.why}",
+            f"A low window of {mib(requested)} is too small.\n{window.why}",
             f"Set {size(window.size)}.",
             need=window.floor,
-            given=asked,
+            given=requested,
         )
-    _check_step(asked)
-    return asked
+    _check_step(requested)
+    return requested
 
 
 def _low_base(low: Bytes, gpus: int) -> Bytes:
-    """The lowest address for BARs: below it lie the frame buffer of a generation 2 VM and the config windows."""
+    """Return the lowest address for BARs. The frame buffer of a generation 2 VM and the config windows lie below it."""
     return FOUR_GIB - low + _frame_buffer(low) + gpus * CONFIG_WINDOW
 
 
@@ -336,31 +343,32 @@ class MmioWindows:
 
 @dataclass(frozen=True)
 class FailedMmioRequest:
-    """The MMIO space of each window that a guest asked for a GPU, as its kernel logs it; 0 where it logs nothing."""
+    """The bytes of each window that a guest requested for a GPU in vain, as its kernel logs them; 0 if not logged."""
 
     high: Bytes
     low: Bytes
 
 
 def mmio_windows(
-    facts: HostFacts, selection: Selection, lacking: Mapping[str, FailedMmioRequest] | None = None
+    facts: HostFacts, selection: Selection, failed: Mapping[str, FailedMmioRequest] | None = None
 ) -> MmioWindows:
-    """The windows for the GPUs of a selection and those that its VM has already. lacking: by location, where that is
-    more than is known of the GPU. Raises MmioRefused, MissingFact.
+    """Size the windows for the selected GPUs and those that the VM already has.
+
+    failed: by location, requests of the guest that exceed the known BARs. Raises MmioRefused, MissingFact.
     """
     gpus = {gpu.location: gpu for gpu in selection.gpus}
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
-        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.assignment(gpu.pci)) == vm}
-    seen = (_raise_to_request(gpu_bars(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
-    return _windows(tuple(seen), address_width(facts))
+        gpus |= {gpu.location: gpu for gpu in facts.gpus if assigned_vm(facts.assignment(gpu.pci)) == vm}
+    bars = (_raise_to_request(gpu_bars(gpus[each]), (failed or {}).get(each)) for each in sorted(gpus))
+    return _windows(tuple(bars), address_width(facts))
 
 
-def _raise_to_request(gpu: GpuBars, asked: FailedMmioRequest | None) -> GpuBars:
-    if asked and asked.high > sum(gpu.bars64):
-        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _request_doubt(asked.high, "high", gpu)))
-    if asked and asked.low > sum(gpu.bars32):
-        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _request_doubt(asked.low, "low", gpu)))
+def _raise_to_request(gpu: GpuBars, request: FailedMmioRequest | None) -> GpuBars:
+    if request and request.high > sum(gpu.bars64):
+        gpu = replace(gpu, bars64=(request.high,), doubts=(*gpu.doubts, _request_doubt(request.high, "high", gpu)))
+    if request and request.low > sum(gpu.bars32):
+        gpu = replace(gpu, bars32=(request.low,), doubts=(*gpu.doubts, _request_doubt(request.low, "low", gpu)))
     return gpu
 
 
@@ -370,11 +378,10 @@ def _request_doubt(need: Bytes, window: str, gpu: GpuBars) -> str:
 
 @lru_cache(maxsize=64)
 def _windows(seen: tuple[GpuBars, ...], width: int | None) -> MmioWindows:
-    """Cached: two rules and the plan ask for the same windows."""
     return MmioWindows(high_window(seen, address_width=width), low_window(seen))
 
 
 def clear_caches() -> None:
-    """Empty the caches, so that a benchmark measures a first computation."""
+    """Clear the caches, so that a benchmark measures an uncached computation."""
     _windows.cache_clear()
     allocation.clear_cache()

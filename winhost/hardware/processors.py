@@ -1,4 +1,4 @@
-"""The catalogue of processors by the name that Windows reports: what no interface of Windows tells of them."""
+"""The catalogue of processors by the name that Windows reports: facts that no Windows interface exposes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,10 @@ _MARKS = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ProcessorGeneration:
-    """A row of the catalogue. hardware: server, workstation, desktop or mobile; width: physical address bits, None
-    where they are not known; kind, source: of the width, by which anyone can check it.
+    """A row of the catalogue.
+
+    hardware: server, workstation, desktop or mobile; width: physical address bits, None if unknown; kind, source: the
+    source by which the width can be checked.
     """
 
     generation: str
@@ -35,22 +37,20 @@ class ProcessorGeneration:
 
 @lru_cache(maxsize=256)
 def find_generation(name: str) -> ProcessorGeneration | None:
-    """The generation by the processor's name; None for one that is not in the catalogue."""
+    """Return a processor's generation by its name; None if the catalogue lacks it."""
     plain = " ".join(_MARKS.sub("", name).split())
     return next((row for expression, row in _rows() if re.fullmatch(expression, plain, re.IGNORECASE)), None)
 
 
 def narrowest(names: Iterable[str]) -> int | None:
-    """The physical address bits that all of these processors have; None where one of them is not known to have any."""
-    widths = [found.width if (found := find_generation(name)) else None for name in names]
+    """Return the physical address bits that all of these processors have; None if one of them is unknown."""
+    widths = [row.width if (row := find_generation(name)) else None for name in names]
     known = [width for width in widths if width is not None]
     return min(known) if known and len(known) == len(widths) else None
 
 
 def address_width(facts: HostFacts) -> int | None:
-    """Physical address bits: as the host or somebody says, else by the model of its processors; None where neither is
-    known, which a rule points out.
-    """
+    """Return the physical address bits that the facts state, else those of the processor model; None if unknown."""
     try:
         return facts.firmware.address_width
     except MissingFact:
@@ -58,26 +58,26 @@ def address_width(facts: HostFacts) -> int | None:
 
 
 def width_from_catalogue(facts: HostFacts) -> int | None:
-    """The address width that all of the host's processors have by the catalogue."""
+    """Return the address width that all of the host's processors have according to the catalogue, or None."""
     with suppress(MissingFact):
         return narrowest(processor.state.name for processor in facts.all(Processor))
     return None
 
 
 def with_address_width(facts: HostFacts, bits: int | None) -> HostFacts:
-    """The host with the physical address bits that somebody was told, by Start-VM for one."""
+    """Return the facts with stated physical address bits, such as those in an error of Start-VM."""
     if bits is None:
         return facts
     return HostFacts(facts.document.edited("Firmware", lambda each: with_state(each, {"address_width": bits})))
 
 
 def generations() -> Sequence[ProcessorGeneration]:
-    """All rows, for the page that lists what is known."""
+    """Return all rows, for the page that lists them."""
     return tuple(row for _, row in _rows())
 
 
 @once
 def _rows() -> tuple[tuple[str, ProcessorGeneration], ...]:
-    """Each with its regular expression, which is compiled when a name is compared with it."""
+    """Return each row with its regular expression, which is compiled only when a name is compared with it."""
     read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("processors.yaml"))
     return tuple((row.pop("name"), ProcessorGeneration(hardware=row.pop("class"), **row)) for row in read)

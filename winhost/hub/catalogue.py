@@ -1,6 +1,6 @@
-"""The models that winhost offers by itself: what comes with it, or what `winhost models refresh` wrote.
+"""The catalogue of models that winhost offers: the shipped one, or the one that `winhost models refresh` wrote.
 
-`models.yaml` has each number with its source. A refreshed copy in the user's data folder takes its place.
+`models.yaml` has each number with its source. A refreshed copy in the user's data folder replaces it.
 """
 
 import os
@@ -19,9 +19,9 @@ from winhost.model.units import Bytes
 from winhost.model.workload import DType, Model, Quantization, Shape
 
 SCHEMA = "winhost.models/1"
-NEAREST = 3
-# Numbers that share a scale. AWQ and GPTQ are mostly published with groups of 128; config.json of Qwen/Qwen3-32B-FP8
-# has weight_block_size [128, 128]. vLLM does not split a group between GPUs; it pads MXFP4.
+MAX_SUGGESTIONS = 3
+# The number of weights that share a scale. AWQ and GPTQ are mostly published with groups of 128; config.json of
+# Qwen/Qwen3-32B-FP8 has weight_block_size [128, 128]. vLLM does not split a group between GPUs; it pads MXFP4.
 GROUPS: Mapping[Quantization | None, int] = dict.fromkeys(
     (Quantization.AWQ, Quantization.GPTQ, Quantization.INT4, Quantization.INT8, Quantization.FP8), 128
 )
@@ -32,10 +32,11 @@ class Entry:
     """A repository of the catalogue.
 
     name: under which it is served; released: a date, as YYYY-MM-DD; parameters: of the model before it was quantized;
-    weights: bytes, where a source tells them; download: bytes of all files, known after a refresh; shape: layers with a
-    KV cache alone; intermediate: numbers between the two halves of an MLP, of one expert; longest: tokens that the
-    model was made for; experts: of a mixture; takes: inputs beside text; gated: the licence has to be accepted on
-    the hub, and a token is needed; revision: the commit that a refresh saw; sources: by the name of the value.
+    weights: bytes, if a source states them; download: bytes of all files, known after a refresh; shape: counts only
+    layers with a KV cache; intermediate: width between the two halves of an MLP, of one expert; longest: the context in
+    tokens that the model was made for; experts: their number in a mixture; takes: inputs other than text; gated: the
+    licence has to be accepted on the hub, and a token is needed; revision: the commit at the last refresh; sources: by
+    the name of the value.
     """
 
     id: str
@@ -58,7 +59,7 @@ class Entry:
 
     @property
     def stored(self) -> str:
-        """The format of its weights, for people."""
+        """The format of its weights, for display."""
         return str(self.quantization or self.dtype)
 
     @property
@@ -77,15 +78,17 @@ class Entry:
         )
 
     def splits_over(self, tensor: int) -> bool:
-        """vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
+        """Tell whether vLLM can split each layer over so many GPUs: into whole heads, and whole groups of quantized
+        weights.
+        """
         heads, kv_heads = self.heads, self.shape.kv_heads or 1
-        whole = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
-        return whole and self.intermediate % (tensor * GROUPS.get(self.quantization, 1)) == 0
+        whole_heads = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
+        return whole_heads and self.intermediate % (tensor * GROUPS.get(self.quantization, 1)) == 0
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """read: the day on which its sources were read, or the hub was asked; file: of the user, if it was refreshed."""
+    """read: the day on which its sources were read, or the hub was asked; file: of a refreshed catalogue."""
 
     read: str
     entries: tuple[Entry, ...]
@@ -93,15 +96,15 @@ class Catalogue:
 
 
 def data_folder() -> Path:
-    """The user's own; WINHOST_DATA overrides it."""
+    """Return the user's data folder; WINHOST_DATA overrides it."""
     from platformdirs import user_data_path
 
-    chosen = os.environ.get("WINHOST_DATA")
-    return Path(chosen) if chosen else user_data_path("winhost", appauthor=False)
+    override = os.environ.get("WINHOST_DATA")
+    return Path(override) if override else user_data_path("winhost", appauthor=False)
 
 
 def refreshed_file() -> Path:
-    """The file that `winhost models refresh` writes."""
+    """Return the path of the file that `winhost models refresh` writes."""
     return data_folder() / "models.yaml"
 
 
@@ -112,11 +115,11 @@ def shipped_document() -> Mapping[str, Any]:
 
 
 def catalogue() -> Catalogue:
-    """The refreshed one, else the shipped one. Raises UsageError (CatalogueUnusable) for the user's own."""
+    """Read the refreshed catalogue, else the shipped one. Raises UsageError (CatalogueUnusable) for a refreshed one."""
     file = refreshed_file()
     if not file.is_file():
         return catalogue_of(shipped_document())
-    from yaml import YAMLError  # only for a file of the user's
+    from yaml import YAMLError  # only for a refreshed catalogue
 
     try:
         document = load_catalogue(file)
@@ -139,56 +142,57 @@ def catalogue_of(document: Mapping[str, Any]) -> Catalogue:
 
 
 def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[str, Any]) -> Entry:
-    """Values of the repository itself come before those that all repositories of the model share."""
-    said = {**model, **repository}
-    shape = said["shape"]
+    """Make an entry. Values of the repository override those that all repositories of the model share."""
+    values = {**model, **repository}
+    shape = values["shape"]
     sizes = {name: shape[name] for name in ("layers", "kv_heads", "head_dim", "hidden", "vocabulary", "heads")}
     return Entry(
         id=id_,
         name=name,
-        released=str(said["released"]),
-        parameters=int(said["parameters"]),
-        dtype=DType(said.get("dtype", "bfloat16")),
-        quantization=Quantization(said["quantization"]) if said.get("quantization") else None,
-        weights=said.get("weights"),
-        download=said.get("download"),
+        released=str(values["released"]),
+        parameters=int(values["parameters"]),
+        dtype=DType(values.get("dtype", "bfloat16")),
+        quantization=Quantization(values["quantization"]) if values.get("quantization") else None,
+        weights=values.get("weights"),
+        download=values.get("download"),
         shape=Shape(**sizes, tied_embeddings=bool(shape.get("tied_embeddings"))),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),
-        longest=int(said["longest"]),
-        experts=said.get("experts"),
-        takes=tuple(said.get("takes", ())),
-        gated=bool(said.get("gated")),
-        revision=said.get("revision"),
+        longest=int(values["longest"]),
+        experts=values.get("experts"),
+        takes=tuple(values.get("takes", ())),
+        gated=bool(values.get("gated")),
+        revision=values.get("revision"),
         sources={**model["from"], **repository["from"]},
     )
 
 
-def near_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Repositories of the catalogue that somebody may have meant."""
-    from difflib import SequenceMatcher  # only where a name is wrong
+def similar_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Suggest repositories of the catalogue for a wrong name."""
+    from difflib import SequenceMatcher  # only for a wrong name
 
-    asked = wrong.lower()
+    requested = wrong.lower()
     known = sorted({entry.id for entry in entries if entry.id != wrong})
 
-    def closeness(id_: str) -> float:
-        whole = SequenceMatcher(None, asked, id_.lower()).ratio()
-        return max(whole, SequenceMatcher(None, asked.rpartition("/")[2], id_.lower().rpartition("/")[2]).ratio())
+    def similarity(id_: str) -> float:
+        full_name = SequenceMatcher(None, requested, id_.lower()).ratio()
+        last_part = SequenceMatcher(None, requested.rpartition("/")[2], id_.lower().rpartition("/")[2]).ratio()
+        return max(full_name, last_part)
 
-    found = sorted(((closeness(id_), id_) for id_ in known), key=lambda pair: (-pair[0], pair[1]))
-    return tuple(id_ for close, id_ in found[:NEAREST] if close >= 0.75)
+    ranked = sorted(((similarity(id_), id_) for id_ in known), key=lambda pair: (-pair[0], pair[1]))
+    return tuple(id_ for score, id_ in ranked[:MAX_SUGGESTIONS] if score >= 0.75)
 
 
-def named(word: str, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def named(name: str, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Find models by their repository (ORG/NAME), its last part, or the name under which they are served."""
-    asked = word.lower()
+    requested = name.lower()
     return tuple(
-        entry for entry in entries if asked in (entry.id.lower(), entry.id.rpartition("/")[2].lower(), entry.name)
+        entry for entry in entries if requested in (entry.id.lower(), entry.id.rpartition("/")[2].lower(), entry.name)
     )
 
 
 def workload_document(model: Model, revision: str | None = None, token: SecretRef | None = None) -> dict[str, Any]:
-    """A workload file that serves this model alone."""
+    """Return the content of a workload file that serves only this model."""
     options: dict[str, Any] = {"id": model.id}
     if revision := revision or model.revision:
         options["revision"] = revision

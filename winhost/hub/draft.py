@@ -1,5 +1,5 @@
-"""A model by its own files: the draft of a workload file, with what is known, assumed and to be looked at first; and
-an entry like those of the catalogue, so that it is fitted to a host in the same way.
+"""Make the draft of a workload file from a model's own files, with known and assumed values and notes for the user; or
+an entry like those of the catalogue, so that the model is fitted to a host in the same way.
 """
 
 import json
@@ -10,26 +10,26 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry
 from winhost.hub.model_config import ModelConfig, model_config
-from winhost.hub.repositories import NAME_A_FOLDER, ModelFolder, ModelRepository, not_listed
-from winhost.hub.weights import Tell, Weights, weights_of
+from winhost.hub.repositories import NAME_A_FOLDER, ModelFolder, ModelRepository, listing_error
+from winhost.hub.weights import Progress, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
 from winhost.model.workload import SCHEMA, DType, Shape, is_model_name
 
 CONTEXT = 16_384
 SEQUENCES = 4
-SHORT = 8192  # tokens: the least usual context, for a model that does not say how long
+SHORT = 8192  # tokens: the context of a model that does not state how long it may be
 _CONFIG = "config.json"
 _LARGEST_CONFIG: Bytes = 2 * MiB
 _PICKLES = re.compile(r"(pytorch_model|model)[^/]*\.(bin|pt|pth)|consolidated[^/]*\.pth")
 _WRITES = re.compile(r"(ForCausalLM|ForConditionalGeneration|LMHeadModel)$")
 _COLUMN = 36
-_WORDS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")  # which YAML takes for something else
+_YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")  # YAML does not read these as strings
 
 
 @dataclass(frozen=True)
 class Line:
-    """A key of the model with its value, and where that is from. assumed: the model does not say it."""
+    """A key of the model with its value. why: the source of the value; assumed: the model does not state it."""
 
     key: str
     value: str | int | bool
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Planned:
-    """Values that are decided already, mostly for a host. gpus: over which each layer is spread."""
+    """Values that were planned for a host. gpus: over which each layer is spread."""
 
     context: int
     sequences: int = SEQUENCES
@@ -48,8 +48,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Draft:
-    """name: under which it is served; revision: a commit, empty for a folder; page: of the model, for people;
-    look: what somebody has to decide or do; gpus: over which each layer is spread.
+    """name: under which it is served; revision: a commit, empty for a folder; page: a URL about the model, or its
+    folder; look: sentences on what the user has to decide or do; gpus: over which each layer is spread.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The file. What is to be looked at stands at its beginning."""
+        """The text of the file, with the notes for the user at its beginning."""
         head = [f"# {self.model}, from {self.page}", *(f"# Look: {each}" for each in self.look)]
         body = [
             "",
@@ -93,7 +93,9 @@ def _scalar(value: str | int | bool) -> str:
     """Write a value as YAML, quoted where it could be read as a number or a keyword."""
     if isinstance(value, bool):
         return str(value).lower()
-    plain = isinstance(value, int) or (re.fullmatch(r"[A-Za-z][A-Za-z0-9._/-]*", value) and value.lower() not in _WORDS)
+    plain = isinstance(value, int) or (
+        re.fullmatch(r"[A-Za-z][A-Za-z0-9._/-]*", value) and value.lower() not in _YAML_KEYWORDS
+    )
     return str(value) if plain else json.dumps(value)
 
 
@@ -101,12 +103,14 @@ def _why(line: Line) -> str:
     return f"assumed: {line.why}" if line.assumed else line.why
 
 
-def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, planned: Planned | None = None) -> Draft:
-    """Raises WinhostError (NotListed)."""
+def draft(
+    repository: ModelRepository, token: SecretRef | None, report: Progress, planned: Planned | None = None
+) -> Draft:
+    """Draft the workload file of a model. Raises WinhostError (NotListed)."""
     now, about = repository.current()
     files = now.sizes()
     config = config_of(now, files)
-    weights = weights_of(now, files, tell)
+    weights = weights_of(now, files, report)
     pickles = sum(size for path, size in files.items() if _PICKLES.fullmatch(path))
     if weights is None and not pickles:
         gguf = any(path.endswith(".gguf") for path in files)
@@ -115,7 +119,7 @@ def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, plan
             if gguf
             else "has no weights that vLLM loads: no safetensors"
         )
-        raise not_listed(now.model, why, _other_model(now, "Name the model that it was made from"))
+        raise listing_error(now.model, why, _other_model(now, "Name the model that it was made from"))
     closed = bool(about.get("gated")) or bool(about.get("private"))
     if isinstance(now, ModelFolder):
         identity = [Line("id", now.model, "a folder: a plan pins the hash of each of its files")]
@@ -129,18 +133,18 @@ def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, plan
         *_numbers(config),
         *_length(config, planned),
     )
-    look = (*_looks_of_hub(repository, now, about, closed, token), *looks(config, weights))
+    look = (*_hub_notes(repository, now, about, closed, token), *config_notes(config, weights))
     shape = tuple(_shape(config, weights))
     gpus = planned.gpus if planned else 1
     return Draft(served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
 
 
 def config_of(repository: ModelRepository, files: Mapping[str, Bytes]) -> ModelConfig:
-    """files: sizes by path. Raises WinhostError (NotListed)."""
+    """Read a model's configuration. files: sizes by path. Raises WinhostError (NotListed)."""
     if _CONFIG not in files:
         adapter = "adapter_config.json" in files
         what = "is an adapter (LoRA), not a model" if adapter else "has no config.json: winhost cannot tell its shape"
-        raise not_listed(repository.model, what, _other_model(repository, "Name the model that it belongs to"))
+        raise listing_error(repository.model, what, _other_model(repository, "Name the model that it belongs to"))
     document: dict[str, Any] = repository.document(_CONFIG, _LARGEST_CONFIG)
     if "quantization_config" not in document and "hf_quant_config.json" in files:
         quantized = repository.document("hf_quant_config.json", _LARGEST_CONFIG).get("quantization")
@@ -163,7 +167,7 @@ def served_name(model: str) -> str:
 
 
 def _size(config: ModelConfig, weights: Weights | None, pickles: Bytes) -> Iterator[Line]:
-    """Yield the bytes of quantized weights, which are more exact than counting parameters."""
+    """Yield the bytes of quantized weights, which are more exact than a number of parameters, else that number."""
     if weights is None:
         yield Line("weights", pickles, "size of its pickles; how many parameters they have is not known")
         return
@@ -210,7 +214,7 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
     if not config.hidden or not config.vocabulary:
         return
     tables = config.hidden * config.vocabulary * (1 if tied else 2)
-    if weights is None or config.quantized or tables < weights.total:  # else one of them is not what it says
+    if weights is None or config.quantized or tables < weights.total:  # else one of these values must be wrong
         yield Line("hidden", config.hidden)
         yield Line("vocabulary", config.vocabulary)
         if weights or config.tied is not None:
@@ -219,18 +223,18 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
             yield Line("tied_embeddings", False, "config.json does not say", assumed=True)
 
 
-# ---- what to look at
+# ---- notes for the user
 
 
-def _looks_of_hub(
-    asked: ModelRepository,
+def _hub_notes(
+    requested: ModelRepository,
     now: ModelRepository,
     about: Mapping[str, Any],
     closed: bool,
     token: SecretRef | None,
 ) -> Iterator[str]:
-    if now.model != asked.model:
-        yield f"{asked.model} is called {now.model} by now."
+    if now.model != requested.model:
+        yield f"{requested.model} is called {now.model} by now."
     if closed:
         kind = "gated: whoever downloads it has to accept its licence there first" if about.get("gated") else "private"
         yield f"It is {kind}. " + (
@@ -238,7 +242,7 @@ def _looks_of_hub(
         )
 
 
-def looks(config: ModelConfig, weights: Weights | None) -> Iterator[str]:
+def config_notes(config: ModelConfig, weights: Weights | None) -> Iterator[str]:
     if config.remote_code:
         yield (
             "It wants to run Python files of its repository in the engine. Read them; then set trust_remote_code: "
@@ -251,14 +255,14 @@ def looks(config: ModelConfig, weights: Weights | None) -> Iterator[str]:
         yield f"Does it write text? {named}. See the models that vLLM supports."
     if config.quantized and config.quantization is None:
         yield f"It is quantized ({config.quantized}), which winhost has no name for; its weights count as they are."
-    yield from _looks_at_cache(config)
+    yield from _cache_notes(config)
     if config.experts:
         yield f"It is a mixture of {config.experts} experts: all of them take memory, also inactive ones."
     if config.more:
         yield f"It also takes {', '.join(config.more)}: state activations: once its engine's log has told them."
 
 
-def _looks_at_cache(config: ModelConfig) -> Iterator[str]:
+def _cache_notes(config: ModelConfig) -> Iterator[str]:
     if config.latent:
         yield "It keeps keys and values compressed (latent attention): state kv:, which its engine's log tells."
     elif not (config.layers and config.kv_heads and config.head_dim):
@@ -272,20 +276,20 @@ def _looks_at_cache(config: ModelConfig) -> Iterator[str]:
 # ---- an entry
 
 
-def entry_of(repository: ModelRepository, tell: Tell = lambda done, of: None) -> Entry:
+def entry_of(repository: ModelRepository, report: Progress = lambda done, of: None) -> Entry:
     """Make the entry of a model at its current commit. Raises WinhostError (NotListed), also for a model whose
-    config.json does not tell its shape: `winhost workload init` drafts a file for such a one.
+    config.json does not tell its shape: for such a model, `winhost workload init` drafts a file.
     """
     now, about = repository.current()
     sizes = now.sizes()
     config = config_of(now, sizes)
-    weights = weights_of(now, sizes, tell)
+    weights = weights_of(now, sizes, report)
     tied = config.tied is True or (weights is not None and not weights.head)
     shape = Shape(config.layers, config.kv_heads, config.head_dim, config.hidden, config.vocabulary, tied)
     tables = shape.embedding
     if weights is None or config.latent or shape.attention is None or tables is None or not config.heads:
         hint = f"Draft a file and complete it: winhost workload init {now.model} -o workload.yaml"
-        raise not_listed(now.model, "its files do not tell what a KV cache or its weights take", hint)
+        raise listing_error(now.model, "its files do not tell what a KV cache or its weights take", hint)
     exact = config.quantized is None and tables.parameters < weights.total
     return Entry(
         id=now.model,

@@ -1,5 +1,5 @@
-"""Reads a model's shape from its config.json, which names the same values differently. Absent values are None, never
-guessed.
+"""Read a model's shape from its config.json. Architectures use different names for the same value. Missing values are
+None, never guessed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.model.workload import DType, Quantization
 
-# Of models with several parts, the part that writes the text.
+# In models with several parts, the part that generates text.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -18,16 +18,17 @@ _VOCABULARY = ("vocab_size", "padded_vocab_size")
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
 _INTERMEDIATE = ("moe_intermediate_size", "intermediate_size", "ffn_hidden_size", "n_inner")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_MOST = 10_000_000
+_MAX_COUNT = 10_000_000
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """longest: tokens that it was made for; intermediate: of one expert's MLP; experts: of a mixture; latent: keys and
-    values are kept compressed.
+    """longest: the context in tokens that the model was made for; intermediate: the width of one expert's MLP; experts:
+    their number in a mixture; latent: keys and values are stored compressed.
 
-    partial: some layers see only a part of the sequence; other_layers: without a KV cache, not among `layers`;
-    quantized: what the file calls it; quantization: what winhost knows of that; more: parts beside the text.
+    partial: some layers see only a part of the sequence; other_layers: layers without a KV cache, which `layers` does
+    not count; quantized: the name of the format in the file; quantization: the same as winhost's type, if it knows the
+    format; more: inputs other than text.
     """
 
     architecture: str | None
@@ -53,7 +54,7 @@ class ModelConfig:
 
     @property
     def served_dtype(self) -> DType:
-        """The type in which it is served: vLLM uses 16 bits for weights that are kept in 32."""
+        """The type in which it is served: vLLM uses 16 bits for weights that are stored in 32."""
         return DType.FLOAT16 if self.dtype == "float16" else DType.BFLOAT16
 
 
@@ -71,52 +72,52 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
     tied = (part.get("tie_word_embeddings") for part in (text, document))
     architectures = document.get("architectures")
     return ModelConfig(
-        architecture=_word(architectures[0]) if isinstance(architectures, list) and architectures else None,
+        architecture=_identifier(architectures[0]) if isinstance(architectures, list) and architectures else None,
         layers=layers,
         heads=heads,
-        kv_heads=kv_heads if kv_heads is not None or _says(text, _KV_HEADS) else heads,
+        kv_heads=kv_heads if kv_heads is not None or _has_any(text, _KV_HEADS) else heads,
         kv_heads_stated=kv_heads is not None,
         head_dim=head_dim,
         hidden=hidden,
-        vocabulary=_count(text, _VOCABULARY, _MOST) or _count(document, _VOCABULARY, _MOST),
+        vocabulary=_count(text, _VOCABULARY, _MAX_COUNT) or _count(document, _VOCABULARY, _MAX_COUNT),
         tied=next((each for each in tied if type(each) is bool), None),
         dtype=_dtype(document, text),
         longest=_count(text, _CONTEXT, 100_000_000) or _count(document, _CONTEXT, 100_000_000),
         intermediate=_count(text, _INTERMEDIATE, 10_000_000),
         experts=_count(text, _EXPERTS, 65_536),
-        latent=_count(text, ("kv_lora_rank",), _MOST) is not None,
+        latent=_count(text, ("kv_lora_rank",), _MAX_COUNT) is not None,
         partial=partial,
         other_layers=others,
-        quantized=_quantized_as(quantized),
+        quantized=_quantization_label(quantized),
         quantization=_quantization(quantized),
         remote_code=isinstance(document.get("auto_map"), dict),
-        more=tuple(sorted(_other_parts(document))),
+        more=tuple(sorted(_non_text_parts(document))),
     )
 
 
 def _text_part(document: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in _TEXT_PARTS:
         part = document.get(name)
-        if isinstance(part, dict) and not _says(document, _LAYERS):
+        if isinstance(part, dict) and not _has_any(document, _LAYERS):
             return _text_part(part)
     return document
 
 
-def _other_parts(document: Mapping[str, Any]) -> Iterator[str]:
+def _non_text_parts(document: Mapping[str, Any]) -> Iterator[str]:
     for name in ("vision", "audio", "video", "speech"):
         if any(key.startswith(name) and isinstance(value, dict) for key, value in document.items()):
             yield name
     thinker = document.get("thinker_config")
     if isinstance(thinker, dict):
-        yield from _other_parts(thinker)
+        yield from _non_text_parts(thinker)
 
 
-def _says(text: Mapping[str, Any], names: tuple[str, ...]) -> bool:
+def _has_any(text: Mapping[str, Any], names: tuple[str, ...]) -> bool:
     return any(text.get(name) is not None for name in names)
 
 
 def _count(text: Mapping[str, Any], names: tuple[str, ...], most: int) -> int | None:
-    """A whole number that a workload file could have."""
+    """Return the first of these values that is a whole number from 1 to `most`."""
     for name in names:
         value = text.get(name)
         if type(value) is int and 1 <= value <= most:
@@ -138,35 +139,36 @@ def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
 
 
 def _dtype(document: Mapping[str, Any], text: Mapping[str, Any]) -> str | None:
-    named = (_word(part.get(name)) for part in (text, document) for name in ("dtype", "torch_dtype"))
+    named = (_identifier(part.get(name)) for part in (text, document) for name in ("dtype", "torch_dtype"))
     found = next(filter(None, named), None)
     return found.removeprefix("torch.") if found else None
 
 
-def _word(value: Any) -> str | None:
+def _identifier(value: Any) -> str | None:
     return value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 100 else None
 
 
-def _quantized_as(said: Mapping[str, Any]) -> str | None:
-    if not said:
+def _quantization_label(config: Mapping[str, Any]) -> str | None:
+    if not config:
         return None
-    parts = (_word(said.get("quant_method")), _word(said.get("format")) or _word(said.get("quant_algo")))
+    form = _identifier(config.get("format")) or _identifier(config.get("quant_algo"))
+    parts = (_identifier(config.get("quant_method")), form)
     return ", ".join(filter(None, parts)) or "in a way that it does not name"
 
 
-def _quantization(said: Mapping[str, Any]) -> Quantization | None:
-    method, bits = _word(said.get("quant_method")), said.get("bits")
-    form = _word(said.get("format")) or _word(said.get("quant_algo")) or ""
+def _quantization(config: Mapping[str, Any]) -> Quantization | None:
+    method, bits = _identifier(config.get("quant_method")), config.get("bits")
+    form = _identifier(config.get("format")) or _identifier(config.get("quant_algo")) or ""
     if method in ("compressed-tensors", "modelopt", "modelopt_fp4"):
-        return _FORMS.get(form.lower()) or _packed(said, form)
+        return _FORMS.get(form.lower()) or _packed_width(config, form)
     if method == "gptq":
         return {4: Quantization.GPTQ, 8: Quantization.INT8}.get(bits if type(bits) is int else 0)
     return _METHODS.get(method or "")
 
 
-def _packed(said: Mapping[str, Any], form: str) -> Quantization | None:
-    """The width in compressed-tensors, where all groups have one."""
-    groups = said.get("config_groups")
+def _packed_width(config: Mapping[str, Any], form: str) -> Quantization | None:
+    """Return the format by the width of weights in compressed-tensors, if all groups have the same width."""
+    groups = config.get("config_groups")
     if form != "pack-quantized" or not isinstance(groups, dict):
         return None
     weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]

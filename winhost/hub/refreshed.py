@@ -1,4 +1,4 @@
-"""The catalogue of models asked anew: what the hub has of each repository now, as another catalogue file."""
+"""Refresh the catalogue of models: ask the hub for each repository, and make another catalogue file of the answers."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,20 +9,20 @@ from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
 from winhost.hub.model_config import ModelConfig
-from winhost.hub.repositories import HubRepository, not_listed
+from winhost.hub.repositories import HubRepository, listing_error
 from winhost.hub.weights import weight_files
 from winhost.model.errors import WinhostError
 from winhost.model.secrets import Secret
 from winhost.model.units import Bytes
 
-_AT_ONCE = 8
+_PARALLEL_REQUESTS = 8
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """A repository. revision: the commit that its branch main leads to; weights, download: bytes, of what an engine
-    loads and of all files; changed: names of values that are not as they were; kept: why it stays as it was, if so.
+    """A repository. revision: the commit of its branch main; weights, download: bytes of the files that an engine
+    loads, and of all files; changed: names of changed values; kept: why the entry was not refreshed, or empty.
     """
 
     model: str
@@ -33,13 +33,13 @@ class Refreshed:
     kept: str = ""
 
 
-def refreshed(
-    hub: str, token: Secret | None, today: str, before: Mapping[str, Any] | None, told: Callable[[str], None]
+def refresh_catalogue(
+    hub: str, token: Secret | None, today: str, before: Mapping[str, Any] | None, report: Callable[[str], None]
 ) -> tuple[Row, tuple[Refreshed, ...]]:
-    """The document of the new catalogue, and what became of each repository.
+    """Return the document of the new catalogue, and the outcome for each repository.
 
-    before: the catalogue that an earlier refresh wrote: what cannot be asked now stays as it says. Raises WinhostError
-    (NotListed) where none of the first few can be asked.
+    before: the catalogue of an earlier refresh, which keeps the values of repositories that cannot be asked now.
+    report: is called with each repository. Raises WinhostError (NotListed) if none of the first few can be asked.
     """
     shipped = shipped_document()
     earlier: dict[str, Row] = {}
@@ -52,11 +52,13 @@ def refreshed(
     ]
     models: dict[str, Row] = {name: {**model, "repositories": {}} for name, model in shipped["models"].items()}
     done: list[Refreshed] = []
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for some in (asked[begin : begin + _AT_ONCE] for begin in range(0, len(asked), _AT_ONCE)):
-            answers = pool.map(lambda each: _asked(HubRepository(each[1], "main", hub, token), each[2], today), some)
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+        for some in (asked[begin : begin + _PARALLEL_REQUESTS] for begin in range(0, len(asked), _PARALLEL_REQUESTS)):
+            answers = pool.map(
+                lambda each: _refresh_row(HubRepository(each[1], "main", hub, token), each[2], today), some
+            )
             for (name, id_, row, model), (new, outcome) in zip(some, answers, strict=True):
-                told(id_)
+                report(id_)
                 models[name]["repositories"][id_] = new or row
                 was, now = {**model, **row}, {**model, **(new or row)}
                 changed = (
@@ -66,7 +68,7 @@ def refreshed(
                 )
                 done.append(replace(outcome, changed=changed))
             if len(done) == len(some) and all(each.kept for each in done):
-                raise not_listed(hub, f"none of {len(done)} models could be asked; the first: {done[0].kept}", _HINT)
+                raise listing_error(hub, f"none of {len(done)} models could be asked; the first: {done[0].kept}", _HINT)
     return {**shipped, "read": today, "models": models}, tuple(done)
 
 
@@ -74,7 +76,7 @@ _COMPARED = ("revision", "weights", "download", "gated", "shape", "longest", "dt
 _HINT = "Is the hub reachable from here, perhaps with HTTPS_PROXY? The catalogue stays as it was"
 
 
-def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None, Refreshed]:
+def _refresh_row(repository: HubRepository, row: Row, today: str) -> tuple[Row | None, Refreshed]:
     try:
         about = repository.about()
         now = replace(repository, revision=about["sha"])
@@ -90,7 +92,7 @@ def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None,
         "weights": weights,
         "download": sum(sizes.values()),
         "gated": bool(about.get("gated")),
-        **_of_config(config),
+        **_config_values(config),
     }
     new = {name: value for name, value in found.items() if value is not None}
     source = f"{repository.page} at {now.revision}, read {today}"
@@ -98,8 +100,8 @@ def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None,
     return {**row, **new, "from": sources}, Refreshed(repository.model, now.revision, weights, found["download"])
 
 
-def _of_config(config: ModelConfig) -> Row:
-    """The values in config.json; the shape counts as one, and only where all of it is there."""
+def _config_values(config: ModelConfig) -> Row:
+    """Return the values in config.json. The shape is one value, and None unless it is complete."""
     shape = {
         "layers": config.layers,
         "heads": config.heads,
@@ -110,9 +112,9 @@ def _of_config(config: ModelConfig) -> Row:
         "vocabulary": config.vocabulary,
         "tied_embeddings": bool(config.tied),
     }
-    whole = None not in shape.values() and not config.latent
+    complete = None not in shape.values() and not config.latent
     return {
-        "shape": shape if whole else None,
+        "shape": shape if complete else None,
         "longest": config.longest,
         "dtype": str(config.served_dtype) if config.dtype else None,
         "quantization": str(config.quantization) if config.quantization else None,

@@ -1,10 +1,10 @@
-"""Disk images, told apart by how they begin: qcow2 (versions 2 and 3) and raw are read, others refused by name.
+"""Read disk images: qcow2 (versions 2 and 3) and raw. Other formats are recognized by their first bytes and refused.
 
-After docs/interop/qcow2.rst in QEMU's source, with the limits of its block/qcow2.h: L1 table 32 MiB, refcount table
-8 MiB, clusters of 512 bytes to 2 MiB. Only the present state is read, and nothing is changed.
+The format is that of docs/interop/qcow2.rst in QEMU's source, with the limits of its block/qcow2.h: L1 table 32 MiB,
+refcount table 8 MiB, clusters of 512 bytes to 2 MiB. Only the current state is read, and nothing is changed.
 
-An image may be hostile: no table is larger in memory than these limits, a compressed cluster inflates to one cluster
-and no further, and no more is read than the file is long, even where tables refer to the same place again and again.
+An image may be hostile: no table takes more memory than these limits, a compressed cluster inflates to at most one
+cluster, and the bytes read never exceed the length of the file, even if tables refer to the same offset many times.
 """
 
 import os
@@ -25,11 +25,11 @@ LARGEST_DISK: Bytes = 64 * KiB * GiB
 """64 TiB, the most that a VHDX can hold."""
 
 Progress = Callable[[Bytes, Bytes], None]
-"""Is told how many bytes are done, of how many."""
+"""Is called with the bytes that are done, and with the total."""
 
 
 class Extent(NamedTuple):
-    """A piece of the disk, from an offset on."""
+    """A piece of the disk. at: its offset."""
 
     at: Bytes
     data: bytes
@@ -49,7 +49,7 @@ class DiskImage(Protocol):
 
 
 def unusable(name: str, why: str, hint: str | None = None) -> UsageError:
-    """The error for an image that winhost cannot use, or not rightly. name: of its file."""
+    """Make the error for an image that winhost cannot use, or cannot use correctly. name: of its file."""
     return UsageError(
         "ImageUnusable",
         what=f"{visible(name)} cannot be used as a disk image: it {visible(why)}",
@@ -58,7 +58,7 @@ def unusable(name: str, why: str, hint: str | None = None) -> UsageError:
 
 
 def check_size(name: str, size: Bytes) -> None:
-    """Raises UsageError (ImageUnusable) for a disk of a size that no VHDX can have."""
+    """Check that a VHDX can have this size. Raises UsageError (ImageUnusable)."""
     if not 0 < size <= LARGEST_DISK:
         raise unusable(name, f"says that its disk has {size:,} bytes, and a disk has more than none and 64 TiB at most")
     if size % SECTOR:
@@ -77,21 +77,21 @@ _LARGEST_REFCOUNT_TABLE: Bytes = 8 * MiB
 _OFFSET = 0x00FF_FFFF_FFFF_FE00  # bits 9 to 55
 _COPIED, _COMPRESSED, _ZERO = 1 << 63, 1 << 62, 1
 
-_CONVERT = "qemu-img can make a plain one of it: qemu-img convert -O qcow2 OLD NEW"
-_REPAIR = "Get it again; or qemu-img can tell more: qemu-img check -r all FILE"
+_CONVERT_HINT = "qemu-img can make a plain one of it: qemu-img convert -O qcow2 OLD NEW"
+_REPAIR_HINT = "Get it again; or qemu-img can tell more: qemu-img check -r all FILE"
 _COMPRESSION_BIT = 3
 _INCOMPATIBLE = {
-    0: ("was not closed by whoever wrote it (it is marked dirty)", _REPAIR),
-    1: ("is marked corrupt", _REPAIR),
-    2: ("keeps its data in another file", _CONVERT),
-    4: ("has subclusters (extended L2 entries)", _CONVERT),
+    0: ("was not closed by whoever wrote it (it is marked dirty)", _REPAIR_HINT),
+    1: ("is marked corrupt", _REPAIR_HINT),
+    2: ("keeps its data in another file", _CONVERT_HINT),
+    4: ("has subclusters (extended L2 entries)", _CONVERT_HINT),
 }
 
 Inflate = Callable[[bytes, Bytes], bytes]
-"""Inflates to so many bytes and stops. Raises Broken."""
+"""Inflates data to at most so many bytes. Raises InflateError."""
 
 
-class Broken(Exception):
+class InflateError(Exception):
     """The data of a cluster cannot be inflated."""
 
 
@@ -119,7 +119,7 @@ class Qcow2Image:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file, self._name = file, name
         self._length = file.seek(0, os.SEEK_END)
-        self._left = self._length
+        self._remaining = self._length
         self._header = _Header._make(_HEADER.unpack(self._read(0, _HEADER.size)))
         self._inflate: Inflate = _inflate_zlib
         if self._header.magic != MAGIC or self._header.version not in (2, 3):
@@ -138,8 +138,8 @@ class Qcow2Image:
         return 1 << self._header.cluster_bits
 
     def pieces(self) -> Iterator[Extent]:
-        """The data of the disk, a cluster at a time. Raises UsageError (ImageUnusable)."""
-        self._left = self._length
+        """Yield the data of the disk, cluster by cluster. Raises UsageError (ImageUnusable)."""
+        self._remaining = self._length
         per_table = self._cluster // 8
         for index, entry in enumerate(self._table(self._header.l1_at, 8 * self._l1_needed())):
             if not entry:
@@ -152,47 +152,49 @@ class Qcow2Image:
                 if cluster & ~_COPIED and (data := self._data(cluster, min(self._cluster, self.size - begin))):
                     yield Extent(begin, data)
 
-    def _data(self, entry: int, wanted: Bytes) -> bytes:
-        """The first bytes of a cluster by its entry in an L2 table; nothing for one of zeros."""
+    def _data(self, entry: int, length: Bytes) -> bytes:
+        """Return the first bytes of a cluster by its entry in an L2 table; empty for a cluster of zeros."""
         if entry & _COMPRESSED:
-            return self._compressed(entry)[:wanted]
+            return self._compressed(entry)[:length]
         if entry & _ZERO and self._header.version == 3:
             return b""
         at = self._offset(entry)
-        self._spend(wanted)
-        return self._read(at, wanted)
+        self._count_read(length)
+        return self._read(at, length)
 
     def _compressed(self, entry: int) -> bytes:
-        """A whole cluster. The entry counts sectors, from the one in which the data begins: up to 511 bytes more."""
+        """Inflate a whole cluster. The entry counts sectors from the one in which the data begins, so up to 511 bytes
+        of them do not belong to the data.
+        """
         offset_bits = 62 - (self._header.cluster_bits - 8)
         at = entry & ((1 << offset_bits) - 1)
         sectors = ((entry & (_COMPRESSED - 1)) >> offset_bits) + 1
         length = sectors * SECTOR - at % SECTOR
-        self._spend(max(length - SECTOR + 1, 1))
+        self._count_read(max(length - SECTOR + 1, 1))
         try:
             data = self._inflate(self._read(at, max(min(length, self._length - at), 1)), self._cluster + 1)
-        except Broken:
-            raise self._unusable(f"has a compressed cluster at {at:,} that cannot be inflated", _REPAIR) from None
+        except InflateError:
+            raise self._unusable(f"has a compressed cluster at {at:,} that cannot be inflated", _REPAIR_HINT) from None
         if len(data) != self._cluster:
             relation = "more" if len(data) > self._cluster else "less"
             raise self._unusable(f"has a compressed cluster at {at:,} that inflates to {relation} than a cluster")
         return data
 
     def _table(self, at: Bytes, length: Bytes) -> Iterator[int]:
-        self._spend(length)
+        self._count_read(length)
         return (entry for (entry,) in struct.iter_unpack(">Q", self._read(at, length)))
 
     def _offset(self, entry: int) -> Bytes:
-        """The offset that an entry of a table leads to."""
+        """Return the offset in an entry of a table."""
         at = entry & _OFFSET
         if entry & ~(_OFFSET | _COPIED) or at % self._cluster or at == 0:
-            raise self._unusable(f"has an entry in a table that no qcow2 has ({entry:#018x})", _REPAIR)
+            raise self._unusable(f"has an entry in a table that no qcow2 has ({entry:#018x})", _REPAIR_HINT)
         return at
 
-    def _spend(self, length: Bytes) -> None:
-        self._left -= length
-        if self._left < 0:
-            raise self._unusable("refers to some of its clusters more than once", _REPAIR)
+    def _count_read(self, length: Bytes) -> None:
+        self._remaining -= length
+        if self._remaining < 0:
+            raise self._unusable("refers to some of its clusters more than once", _REPAIR_HINT)
 
     def _read(self, at: Bytes, length: Bytes) -> bytes:
         try:
@@ -210,13 +212,15 @@ class Qcow2Image:
     def _read_version_3(self) -> None:
         incompatible, _, _, refcount_order, length = _HEADER_3.unpack(self._read(_HEADER.size, _HEADER_3.size))
         for bit in (bit for bit in range(64) if incompatible >> bit & 1 and bit != _COMPRESSION_BIT):
-            unknown = (f"needs a feature that winhost does not know (incompatible bit {bit})", _CONVERT)
+            unknown = (f"needs a feature that winhost does not know (incompatible bit {bit})", _CONVERT_HINT)
             raise self._unusable(*_INCOMPATIBLE.get(bit, unknown))
         if refcount_order > 6 or not _COMPRESSION_TYPE_AT <= length <= self._cluster or length % 8:
-            raise self._unusable("has a header that no qcow2 has", _REPAIR)
+            raise self._unusable("has a header that no qcow2 has", _REPAIR_HINT)
         kind = self._read(_COMPRESSION_TYPE_AT, 1)[0] if length > _COMPRESSION_TYPE_AT else 0
         if bool(kind) != bool(incompatible >> _COMPRESSION_BIT & 1) or kind > 1:
-            raise self._unusable(f"has compressed clusters of a kind that winhost does not know ({kind})", _CONVERT)
+            raise self._unusable(
+                f"has compressed clusters of a kind that winhost does not know ({kind})", _CONVERT_HINT
+            )
         if kind == 1:
             self._inflate = _zstd(self._name)
 
@@ -231,25 +235,27 @@ class Qcow2Image:
             (header.snapshots, "holds snapshots"),
         ):
             if found:
-                raise self._unusable(why, _CONVERT)
+                raise self._unusable(why, _CONVERT_HINT)
         if header.l1_entries < self._l1_needed() or 8 * header.l1_entries > _LARGEST_L1:
-            raise self._unusable(f"has an L1 table of {header.l1_entries:,} entries, too few or too many", _REPAIR)
+            raise self._unusable(f"has an L1 table of {header.l1_entries:,} entries, too few or too many", _REPAIR_HINT)
         if header.l1_at % self._cluster or not header.l1_at:
-            raise self._unusable("has its L1 table at an offset where none can be", _REPAIR)
+            raise self._unusable("has its L1 table at an offset where none can be", _REPAIR_HINT)
         self._check_inside(header.l1_at, 8 * header.l1_entries, "L1 table")
 
     def _l1_needed(self) -> int:
         return -(-self.size // (self._cluster * (self._cluster // 8)))
 
     def _check_refcounts(self) -> None:
-        """Reading needs no refcounts, but a table that leads out of the file shows that the file is damaged."""
+        """Check the refcount table. Reading does not need it, but a table that leads out of the file shows that the
+        file is damaged.
+        """
         at, length = self._header.refcounts_at, self._header.refcounts_clusters * self._cluster
         if at % self._cluster or not at or not 0 < length <= _LARGEST_REFCOUNT_TABLE:
-            raise self._unusable("has a refcount table that no qcow2 has", _REPAIR)
+            raise self._unusable("has a refcount table that no qcow2 has", _REPAIR_HINT)
         self._check_inside(at, length, "refcount table")
         for entry in filter(None, self._table(at, length)):
             if entry % self._cluster:
-                raise self._unusable("has a refcount block at an offset where none can be", _REPAIR)
+                raise self._unusable("has a refcount block at an offset where none can be", _REPAIR_HINT)
             self._check_inside(entry, self._cluster, "refcount block")
 
     def _check_inside(self, at: Bytes, length: Bytes, what: str) -> None:
@@ -261,11 +267,13 @@ def _inflate_zlib(data: bytes, most: Bytes) -> bytes:
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)
     except zlib.error:
-        raise Broken from None
+        raise InflateError from None
 
 
 def _zstd(name: str) -> Inflate:
-    """Python 3.14 has a library for it; before that it may be installed. Raises UsageError (ImageUnusable)."""
+    """Return the inflater of Python 3.14, or of the package backports.zstd. Raises UsageError (ImageUnusable) if there
+    is neither.
+    """
     library: Any = None
     for module in ("compression.zstd", "backports.zstd"):
         try:
@@ -274,19 +282,19 @@ def _zstd(name: str) -> Inflate:
         except ImportError:
             continue
     if library is None:
-        hint = f"pip install 'winhost[zstd]'. Or {_CONVERT}"
+        hint = f"pip install 'winhost[zstd]'. Or {_CONVERT_HINT}"
         raise unusable(name, "is compressed with zstd, which this Python cannot read", hint)
 
     def inflate(data: bytes, most: Bytes) -> bytes:
         try:
             return bytes(library.ZstdDecompressor().decompress(data, most))
         except library.ZstdError:
-            raise Broken from None
+            raise InflateError from None
 
     return inflate
 
 
-_OTHERS = {
+_UNSUPPORTED_FORMATS = {
     b"vhdxfile": "VHDX",
     b"conectix": "VHD",
     b"KDMV": "VMDK",
@@ -302,7 +310,7 @@ _PIECE: Bytes = MiB
 
 
 class RawImage:
-    """A disk as it is, byte by byte."""
+    """A raw image: the bytes of a disk."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file, self._name = file, name
@@ -310,7 +318,7 @@ class RawImage:
         check_size(name, self.size)
 
     def pieces(self) -> Iterator[Extent]:
-        """The whole disk. Raises UsageError (ImageUnusable) for a file that gets shorter, or cannot be read."""
+        """Yield the whole disk. Raises UsageError (ImageUnusable) if the file gets shorter, or cannot be read."""
         for at in range(0, self.size, _PIECE):
             try:
                 self._file.seek(at)
@@ -324,14 +332,14 @@ class RawImage:
 
 @contextmanager
 def open_image(path: Path) -> Iterator[DiskImage]:
-    """The disk in a file. Raises UsageError (ImageUnusable)."""
+    """Open the image in a file. Raises UsageError (ImageUnusable)."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise unusable(str(path), f"cannot be opened: {error.strerror}") from error
     with file:
         begin, name = file.read(SECTOR), str(path)
-        other = next((kind for magic, kind in _OTHERS.items() if begin.startswith(magic)), None)
+        other = next((kind for magic, kind in _UNSUPPORTED_FORMATS.items() if begin.startswith(magic)), None)
         if other:
             hint = "qcow2 and raw disk images are read; a VHDX is given with --vhdx"
             raise unusable(name, f"is a file of the kind {other}", hint)

@@ -1,7 +1,7 @@
-"""The VHDX that a guest starts from, made on this computer of an image that is known by its SHA-256.
+"""Make the VHDX that a guest starts from, on this computer, from an image with a known SHA-256.
 
-Both are kept in the user's cache, so that a second plan or run waits for neither. The same image always becomes the
-same bytes: a plan names the SHA-256 of both, and a disk that is made again with another one is refused.
+Both are stored in the user's cache, so that a second plan or run needs not make them again. The same image always
+becomes the same bytes: a plan has the SHA-256 of both, and a disk with another SHA-256 is refused.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from winhost.model.files import sha256_of
 from winhost.model.units import Bytes
 
 Tell = Callable[[str, Bytes, Bytes], None]
-"""Told what is being done, and how far it is, of how much."""
+"""Is called with the present activity, its bytes that are done, and their total."""
 
 
 @dataclass(frozen=True)
 class SourceImage:
-    """A qcow2 or raw image: its address, or a path on this computer. bytes: its size, where it is known before."""
+    """A qcow2 or raw image. source: its URL, or a path on this computer; bytes: its size, if it is known."""
 
     source: str
     sha256: str
@@ -33,7 +33,7 @@ class SourceImage:
 
 @dataclass(frozen=True)
 class GuestDisk:
-    """A VHDX. image_bytes: the size of what it was made of."""
+    """A VHDX. image_bytes: the size of its image."""
 
     path: Path
     sha256: str
@@ -46,7 +46,7 @@ def image_cache() -> Path:
 
 
 def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache: Path | None = None) -> GuestDisk:
-    """Make the disk, or return the one that was made before. sha256: of the VHDX, where a plan pinned it.
+    """Make the disk, or return the cached one. sha256: of the VHDX, if a plan pinned it.
 
     Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
     """
@@ -55,23 +55,23 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
     folder = cache or image_cache()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     disk = folder / f"{image.sha256}.vhdx"
-    with FileLock(folder / f"{image.sha256}.making"):  # another host's run may want the same at this moment
+    with FileLock(folder / f"{image.sha256}.making"):  # the run of another host may make the same disk at this moment
         if is_address(image.source):
             remote = RemoteImage(image.source, image.sha256, image.bytes)
             source = download(remote, folder, partial(tell, "downloading the image"))
         else:
             source = Path(image.source)
             check_file(source, image.sha256)
-        made = sha256_of(disk) if disk.is_file() else None
-        if made is None or sha256 not in (None, made):
+        disk_sha256 = sha256_of(disk) if disk.is_file() else None
+        if disk_sha256 is None or sha256 not in (None, disk_sha256):
             with open_image(source) as opened:
                 write_vhdx(opened, disk, progress=partial(tell, "making the disk"))
-            made = sha256_of(disk)
-    if sha256 not in (None, made):
+            disk_sha256 = sha256_of(disk)
+    if sha256 not in (None, disk_sha256):
         raise UsageError(
             "OtherDisk",
-            what=f"the image with SHA-256 {image.sha256} became a disk with {made}, and the plan has {sha256}",
+            what=f"the image with SHA-256 {image.sha256} became a disk with {disk_sha256}, and the plan has {sha256}",
             meaning="The plan was made by another version of winhost, which writes disks otherwise.",
             hint="Make the plan again with this one: winhost plan HOST",
         )
-    return GuestDisk(disk, made, disk.stat().st_size, source.stat().st_size)
+    return GuestDisk(disk, disk_sha256, disk.stat().st_size, source.stat().st_size)

@@ -1,8 +1,8 @@
-"""Container images in one file: made for Docker and Podman to load, or saved by them or by `winhost fetch`.
+"""Container images in one file: written for Docker and Podman to load, or read from a file that they saved.
 
-A file that winhost makes has an OCI layout and Docker's own manifest. The same image always becomes the same bytes, so
-that it has one SHA-256 wherever it is made. Layers are written at their final offsets: what an earlier attempt brought
-is checked, and the attempt continued.
+A file that winhost writes has an OCI layout and Docker's own manifest. The same image always becomes the same bytes, so
+that it has the same SHA-256 wherever it is made. Layers are written at their final offsets, so that another attempt
+checks and continues the file of an earlier one.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import IO
 
 from winhost.core.dataclass import dataclass
 from winhost.images.image_registry import (
-    MOST_OF_MANIFEST,
+    MAX_MANIFEST_BYTES,
     Blob,
     ImageName,
     Manifest,
@@ -22,11 +22,11 @@ from winhost.images.image_registry import (
     Resolved,
     Unusable,
     digest_of,
-    for_platform,
     is_index,
     manifest_document,
     manifest_of,
-    not_resolved,
+    resolve_error,
+    select_platform,
 )
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import sha256_of
@@ -40,7 +40,7 @@ _RECORD = tarfile.RECORDSIZE
 
 @dataclass(frozen=True)
 class _Entry:
-    """A file of the archive: its content, or the blob that it is. at: where its content begins."""
+    """A file of the archive, with its content or its blob. at: the offset of the content in the archive."""
 
     name: str
     at: Bytes
@@ -59,7 +59,7 @@ class _Entry:
 
 
 def archive_name(resolved: Resolved) -> str:
-    """The name of the image once it is loaded: engines know a loaded image by a tag, not by its digest."""
+    """Return the name of the image after loading. Engines know a loaded image by a tag, not by its digest."""
     return f"{resolved.name.registry}/{resolved.name.repository}:sha256-{resolved.digest[7:23]}"
 
 
@@ -69,17 +69,19 @@ def archive_size(resolved: Resolved) -> Bytes:
 
 
 def write_archive(registry: Registry, resolved: Resolved, path: Path, on_progress: OnProgress) -> None:
-    """Raises WinhostError (NotResolved) and OSError. What has come by then stays, for the next attempt."""
+    """Download an image into an archive. Raises WinhostError (NotResolved) and OSError; a next attempt continues the
+    unfinished file.
+    """
     entries, size = _entries(resolved), archive_size(resolved)
     with path.open("r+b" if path.exists() else "w+b") as file:
-        kept = file.seek(0, io.SEEK_END)
+        existing = file.seek(0, io.SEEK_END)
         for entry in entries:
             file.seek(entry.at - tarfile.BLOCKSIZE)
             file.write(entry.header)
             if entry.data is not None:
                 file.write(entry.data)
             elif entry.blob is not None:
-                _write_layer(registry, resolved, file, entry, kept, lambda done, _: on_progress(done, size))
+                _write_layer(registry, resolved, file, entry, existing, lambda done, _: on_progress(done, size))
             file.seek(entry.at + entry.size)
             file.write(bytes(_padded(entry.size) - entry.size))
         file.write(bytes(size - file.tell()))
@@ -87,41 +89,41 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, on_progres
 
 
 def _write_layer(
-    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, kept: Bytes, on_progress: OnProgress
+    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, existing: Bytes, on_progress: OnProgress
 ) -> None:
-    """kept: the length of what an earlier attempt left of the whole archive."""
+    """existing: the length of the archive that an earlier attempt left."""
     blob, at = entry.blob, entry.at
     assert blob is not None
-    have = max(0, min(blob.bytes, kept - at))
-    if have == blob.bytes:
+    present = max(0, min(blob.bytes, existing - at))
+    if present == blob.bytes:
         if _digest(file, entry) == blob.digest:
-            on_progress(at + have, at + have)
+            on_progress(at + present, at + present)
             return
-        have = 0
+        present = 0
     try:
         resume_download(
             file,
             at,
-            have,
+            present,
             blob.bytes,
             lambda begin: registry.blob(blob.digest, begin),
             lambda n, _: on_progress(at + n, n),
         )
     except NotAnswered as error:
         why = f"{registry.name.registry} {error}, for the layer {blob.digest[:19]}"
-        raise not_resolved(resolved.name, why, "Run the command again: it goes on where this ended") from None
+        raise resolve_error(resolved.name, why, "Run the command again: it goes on where this ended") from None
     if _digest(file, entry) != blob.digest:
         file.truncate(entry.at)
         why = f"{registry.name.registry} sent another layer than {blob.digest[:19]}"
-        raise not_resolved(resolved.name, why, "Do not use this registry, or what stands between it and you")
+        raise resolve_error(resolved.name, why, "Do not use this registry, or what stands between it and you")
 
 
 def _digest(file: IO[bytes], entry: _Entry) -> str:
     file.seek(entry.at)
-    digest, left = hashlib.sha256(), entry.size
-    while left and (piece := file.read(min(left, _PIECE))):
+    digest, remaining = hashlib.sha256(), entry.size
+    while remaining and (piece := file.read(min(remaining, _PIECE))):
         digest.update(piece)
-        left -= len(piece)
+        remaining -= len(piece)
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -146,13 +148,13 @@ def _entries(resolved: Resolved) -> tuple[_Entry, ...]:
         (_path(manifest.digest), manifest.data, None),
         *((_path(blob.digest), None, blob) for blob in manifest.blobs),
     ]
-    made: list[_Entry] = []
+    entries: list[_Entry] = []
     at = 0
     for name, data, blob in contents:
         entry = _Entry(name, at + tarfile.BLOCKSIZE, data, blob)
-        made.append(entry)
+        entries.append(entry)
         at = entry.at + _padded(entry.size)
-    return tuple(made)
+    return tuple(entries)
 
 
 _BLOBS = "blobs/sha256/"
@@ -166,13 +168,13 @@ def _json(document: object) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-_MOST_FILES = 10_000
+_MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
 class SavedImage:
-    """name: once it is loaded; bytes: of its layers; sha256: of the file; digest: of its manifest, None where an older
-    `docker save` wrote none.
+    """name: of the image after loading; bytes: of its layers; sha256: of the file; digest: of its manifest, None if an
+    older `docker save` wrote none.
     """
 
     name: ImageName
@@ -182,34 +184,33 @@ class SavedImage:
 
 
 def read_saved(path: Path, platform: str) -> SavedImage:
-    """Raises UsageError (SavedUnusable), OSError."""
+    """Read an archive of one image. Raises UsageError (SavedUnusable), OSError."""
     try:
         with tarfile.open(path, "r:") as archive:
-            found = _read(_Files(archive), platform)
+            name, layers, digest = _read(_Files(archive), platform)
     except (tarfile.TarError, EOFError):
         raise _unusable(path, "is no tar archive", "Unpack a compressed one first: gunzip FILE") from None
     except Unusable as unusable:
         hint = "Write it with `docker save IMAGE:TAG -o FILE`, of one image"
         raise _unusable(path, str(unusable), hint) from None
-    name, layers, digest = found
     return SavedImage(name, layers, sha256_of(path), digest)
 
 
 class _Files:
-    """The members of an archive that somebody handed over: listed once, read by exact name and within bounds."""
+    """The members of an untrusted archive. They are listed once, and read by exact name up to a maximal size."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive
         self.members: dict[str, tarfile.TarInfo] = {}
         for member in archive:
-            if len(self.members) >= _MOST_FILES:
+            if len(self.members) >= _MAX_FILES:
                 raise Unusable("holds more files than an image has")
             if member.isfile():
                 self.members[member.name.removeprefix("./")] = member
 
     def read(self, name: str) -> bytes:
         member = self.members.get(name)
-        if member is None or member.size > MOST_OF_MANIFEST:
+        if member is None or member.size > MAX_MANIFEST_BYTES:
             raise Unusable(f"has no usable {visible(name[:100])}")
         file = self._archive.extractfile(member)
         assert file is not None
@@ -226,9 +227,9 @@ def _read(files: _Files, platform: str) -> tuple[ImageName, Bytes, str | None]:
     name, config_path, layers = _listed(files.read("manifest.json"))
     data = files.read(config_path)
     config = manifest_document(data)
-    made_for = f"{config.get('os')}/{config.get('architecture')}"
-    if made_for != platform:
-        raise Unusable(f"is not made for {platform}, but for {visible(made_for[:60])}")
+    image_platform = f"{config.get('os')}/{config.get('architecture')}"
+    if image_platform != platform:
+        raise Unusable(f"is not made for {platform}, but for {visible(image_platform[:60])}")
     if not layers or not layers <= files.members.keys():
         raise Unusable("lacks layers of its image")
     size = sum(files.members[each].size for each in layers)
@@ -242,7 +243,7 @@ def _read(files: _Files, platform: str) -> tuple[ImageName, Bytes, str | None]:
 
 
 def _listed(data: bytes) -> tuple[ImageName, str, frozenset[str]]:
-    """The one image of Docker's own list: its first name, and the paths of its configuration and layers."""
+    """Read Docker's manifest of one image: its first name, and the paths of its configuration and layers."""
     try:
         (image,) = json.loads(data)
         names, config, layers = image["RepoTags"], str(image["Config"]), frozenset(map(str, image["Layers"]))
@@ -254,18 +255,18 @@ def _listed(data: bytes) -> tuple[ImageName, str, frozenset[str]]:
 
 
 def _manifest(files: _Files, platform: str) -> Manifest:
-    """Docker lists an image once for each of its names, and may say of none what it is made for."""
+    """Read the manifest for a platform. Docker lists an image once for each of its names, and may state no platform."""
     document = manifest_document(files.read("index.json"))
     system, architecture = platform.split("/")
     listed = document.get("manifests")
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, dict):
             each.setdefault("platform", {"os": system, "architecture": architecture})
-    chosen = for_platform(document, platform)
+    chosen = select_platform(document, platform)
     data = files.blob(chosen.digest)
     if not is_index(manifest_document(data), chosen.kind):
         return manifest_of(data, chosen.kind)
-    return manifest_of(files.blob(for_platform(manifest_document(data), platform).digest))
+    return manifest_of(files.blob(select_platform(manifest_document(data), platform).digest))
 
 
 def _unusable(path: Path, why: str, hint: str) -> UsageError:

@@ -31,15 +31,15 @@ def signed_sums(sums: bytes, signature: bytes, *, of_media: bool = False) -> Map
     """SHA-256 by file name, of sums with a good signature by this very key. Raises UsageError (NotVerified)."""
     key, fingerprint = (media_key(), MEDIA_KEY) if of_media else (canonicals_key(), SIGNING_KEY)
     if not any(_is_good(sums, each, key, fingerprint) for each in _signatures(signature)):
-        raise _not_verified(f"SHA256SUMS has no good signature by {fingerprint}")
+        raise _verification_error(f"SHA256SUMS has no good signature by {fingerprint}")
     found: dict[str, str] = {}
     for line in sums.decode("ascii", "replace").splitlines():
         if (match := _LINE.fullmatch(line)) and found.setdefault(match[2], match[1]) != match[1]:
-            raise _not_verified(f"SHA256SUMS has two sums of {match[2]}")
+            raise _verification_error(f"SHA256SUMS has two sums of {match[2]}")
     return found
 
 
-def _not_verified(what: str) -> UsageError:
+def _verification_error(what: str) -> UsageError:
     hint = "Take another mirror; or give the SHA-256 of an image that you checked yourself"
     return UsageError("NotVerified", what=what, hint=hint)
 

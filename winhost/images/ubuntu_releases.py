@@ -34,10 +34,12 @@ def text_at(source: str) -> bytes:
         return read_within(Path(source), _LARGEST_TEXT)
     except (OSError, TooLarge) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise _no_such(f"{visible(source)} cannot be read: {why}", "Name a folder with a copy of releases/") from None
+        raise _unknown_release(
+            f"{visible(source)} cannot be read: {why}", "Name a folder with a copy of releases/"
+        ) from None
 
 
-def _no_such(what: str, hint: str) -> UsageError:
+def _unknown_release(what: str, hint: str) -> UsageError:
     return UsageError("NoSuchImage", what=what, hint=hint)
 
 
@@ -50,11 +52,11 @@ NAME = re.compile(rf"ubuntu-({'|'.join(map(re.escape, SERIES))})(?:@(20\d{{6}}(?
 """ubuntu-24.04, the newest release, or ubuntu-24.04@20260814, that of a day."""
 
 _DATED = re.compile(r"\brelease-(20\d{6}(?:\.\d{1,2})?)(?=/|$)")
-_OTHER_PROCESSORS = r"arm64|aarch64|armhf|ppc64el|riscv64|s390x"
+_UNSUPPORTED_PROCESSORS = r"arm64|aarch64|armhf|ppc64el|riscv64|s390x"
 _REFUSED = {
     "minimal": "minimal images start without an initrd, and Hyper-V's disk driver is a module that is only found there",
     "azure": "images for Azure take their settings from Azure alone; Canonical says that they do not work elsewhere",
-    _OTHER_PROCESSORS: "it is for another processor, and Hyper-V hosts with assignable GPUs have amd64",
+    _UNSUPPORTED_PROCESSORS: "it is for another processor, and Hyper-V hosts with assignable GPUs have amd64",
 }
 
 
@@ -84,7 +86,7 @@ class CloudRelease:
 
         sums = signed_sums(*(text_at(self.source(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
         if self.image not in sums:
-            raise _no_such(f"{self.source('SHA256SUMS')} does not name {self.image}", "Choose another release")
+            raise _unknown_release(f"{self.source('SHA256SUMS')} does not name {self.image}", "Choose another release")
         return sums[self.image]
 
 
@@ -92,11 +94,11 @@ def release_named(name: str, mirror: str = MIRROR) -> CloudRelease:
     """Find `ubuntu-24.04@20260814`; without a day the newest that the mirror lists. Raises UsageError (NoSuchImage)."""
     found = NAME.fullmatch(name)
     if found is None:
-        raise _no_such(f"winhost knows no image '{visible(name)}'", f"There are: {known_images()}")
+        raise _unknown_release(f"winhost knows no image '{visible(name)}'", f"There are: {list_images()}")
     return CloudRelease(found[1], found[2] or _newest(found[1], mirror), mirror)
 
 
-def known_images() -> str:
+def list_images() -> str:
     return ", ".join(f"ubuntu-{version}" for version in SERIES)
 
 
@@ -109,7 +111,7 @@ def _newest(version: str, mirror: str) -> str:
         folders = Path(source).iterdir() if Path(source).is_dir() else ()
         dates = [match[1] for folder in folders if (match := _DATED.search(folder.name))]
     if not dates:
-        raise _no_such(f"{visible(source)} lists no release", f"Name a day: --image ubuntu-{version}@20260814")
+        raise _unknown_release(f"{visible(source)} lists no release", f"Name a day: --image ubuntu-{version}@20260814")
     return max(dates, key=lambda date: tuple(map(int, date.split("."))))
 
 

@@ -31,7 +31,7 @@ _LOG_AT, _METADATA_AT, _BAT_AT = MiB, 2 * MiB, 3 * MiB
 _ITEMS_AT = 64 * KiB  # in the metadata region
 _BAT = UUID("2dc27766-f623-4200-9d64-115e9bfd4a08")
 _METADATA = UUID("8b7ca206-4790-4b9a-b8fe-575f050f886e")
-_NO_LOG = UUID(int=0)
+_EMPTY_LOG = UUID(int=0)
 
 _ZERO, _PRESENT = 2, 6  # PAYLOAD_BLOCK_ZERO, PAYLOAD_BLOCK_FULLY_PRESENT
 _REQUIRED, _OF_DISK = 4, 2
@@ -117,7 +117,7 @@ def _put(file: IO[bytes], at: Bytes, pieces: Iterable[bytes]) -> None:
 
 def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes) -> None:
     _put(file, 0, [b"vhdxfile", _CREATOR])
-    ids = b"".join(each.bytes_le for each in (_derived(content, b"file"), _derived(content, b"data"), _NO_LOG))
+    ids = b"".join(each.bytes_le for each in (_derived(content, b"file"), _derived(content, b"data"), _EMPTY_LOG))
     for sequence, at in enumerate(_HEADERS_AT):  # the one with the higher number counts
         fields = struct.pack("<Q48sHHIQ", sequence, ids, 0, 1, MiB, _LOG_AT)
         _put(file, at, [_summed(b"head", fields, 4 * KiB)])

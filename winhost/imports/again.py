@@ -18,7 +18,7 @@ from winhost.resources.windows.pci_device import PciDevice
 _SYSTEM = "OperatingSystem"
 _GPUS = PciDevice.resource_type.name
 _WORSE_LOCATIONS = f"PCIBUS {UNPLACED}"  # than location paths, from better to worse
-_NOT_TOLD = asdict(unknown(NOT_READ))
+_UNREPORTED = asdict(unknown(NOT_READ))
 _REPLACE = "Name another file with -o, or replace this one with --force."
 
 
@@ -116,7 +116,7 @@ def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Reco
     """Find each GPU among those of before: by its location, or if their locations cannot be compared, by its ids or
     name, as long as it does not matter which of several alike it is.
     """
-    olds = [next((old for old in before if _same_location(old, each)), None) for each in after]
+    olds = [next((old for old in before if _share_location(old, each)), None) for each in after]
     free = [each for each in before if not any(each is old for old in olds)]
     left = [number for number, old in enumerate(olds) if old is None]
     for number in left:
@@ -127,21 +127,23 @@ def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Reco
     return olds
 
 
-def _same_location(one: Record, other: Record) -> bool:
+def _share_location(one: Record, other: Record) -> bool:
     """At one location, or one instance of Windows. The numbers of GPUs without locations are no locations."""
     instances = [each.state.get("instance") for each in (one, other)]
-    at_one = not _unplaced(one) and one.key["location"] == other.key["location"]
-    return _same_ids(one, other) and (at_one or (isinstance(instances[0], str) and instances[0] == instances[1]))
+    shares_location = not _unplaced(one) and one.key["location"] == other.key["location"]
+    return _ids_agree(one, other) and (
+        shares_location or (isinstance(instances[0], str) and instances[0] == instances[1])
+    )
 
 
 def _alike(one: Record, other: Record) -> bool:
-    if (_kind_of_location(one) == _kind_of_location(other) and not _unplaced(one)) or not _same_ids(one, other):
+    if (_kind_of_location(one) == _kind_of_location(other) and not _unplaced(one)) or not _ids_agree(one, other):
         return False
     named = [each.state.get("name") for each in (one, other)]
     return bool(one.key["device"] and other.key["device"]) or named[0] == named[1]
 
 
-def _same_ids(one: Record, other: Record) -> bool:
+def _ids_agree(one: Record, other: Record) -> bool:
     """Compare ids as far as both listings have them."""
     ids = one.key["device"], other.key["device"]
     return ids[0].startswith(ids[1]) or ids[1].startswith(ids[0])
@@ -162,9 +164,9 @@ def _record(resource: str, old: Record, new: Record, result: Joined) -> Record:
         if state.get(name) == value:
             continue
         if _missing(value):
-            if state.get(name) == _NOT_TOLD:
+            if state.get(name) == _UNREPORTED:
                 state[name] = value  # it has the better reason
-        elif _missing(state.get(name, _NOT_TOLD)):
+        elif _missing(state.get(name, _UNREPORTED)):
             state[name] = value
             result.kept.append(fact)
         else:

@@ -125,7 +125,7 @@ def _firmware(info: Mapping[str, Json]) -> State:
     listed = info.get("DeviceGuardAvailableSecurityProperties")
     security: Value = _EMPTY
     if isinstance(listed, list):
-        numbers = [_whole(item, _SECURITY) for item in listed]
+        numbers = [_whole_number(item, _SECURITY) for item in listed]
         unknown = Unreported("Get-ComputerInfo has a word there that is not known")
         security = observed(None if None in numbers else numbers, unknown)
     return {
@@ -153,13 +153,13 @@ def _flag(info: Mapping[str, Json], name: str) -> Value:
     return observed(value if isinstance(value, bool) else None, _EMPTY)
 
 
-def _number(info: Mapping[str, Json], name: str, words: Mapping[str, int] | None = None) -> Value:
-    return observed(_whole(info.get(name), words or {}), _EMPTY)
+def _number(info: Mapping[str, Json], name: str, names: Mapping[str, int] | None = None) -> Value:
+    return observed(_whole_number(info.get(name), names or {}), _EMPTY)
 
 
-def _whole(value: Json, words: Mapping[str, int]) -> int | None:
+def _whole_number(value: Json, names: Mapping[str, int]) -> int | None:
     if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else words.get(value.casefold())
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else names.get(value.casefold())
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE else None
 
 

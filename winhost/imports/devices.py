@@ -24,7 +24,7 @@ _INSTANCE = re.compile(r"PCIP?\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A
 _MMIO = re.compile(r"it requires at least:\s*(\d{1,9})\s*MB of MMIO")
 # The survey has no device class. Where a vendor's id stands in it, that tells: NVIDIA's boards have GPUs, their sound
 # and USB, and switches. Elsewhere these are the words in which Windows names GPUs, with or without a driver.
-_OF_NVIDIA = re.compile(r"PCIP?\\VEN_10DE&", re.IGNORECASE)
+_NVIDIA_ID = re.compile(r"PCIP?\\VEN_10DE&", re.IGNORECASE)
 _GPU = re.compile(
     r"geforce|quadro|tesla|\btitan\b|\bgrid\b|\bnvs\b|\bcmp \d|\bnvidia graphics|\brtx\b|\bnvidia [a-z]{1,2}\d"
     r"|radeon|firepro|instinct|\barc\b.*graphics|graphics$|(?:uhd|hd|iris|vega).*graphics|graphics processing unit"
@@ -33,13 +33,13 @@ _GPU = re.compile(
     r"|vga|basic display|display adapter",
     re.IGNORECASE,
 )
-_NO_GPU = re.compile(
+_OTHER_DEVICE = re.compile(
     r"audio|usb|ucsi|type-c|\broot\b|bridge|switch|port\b|ethernet|network|controller hub", re.IGNORECASE
 )
-_LONGEST_NAME = 200
-_NO_SRIOV = "Unfortunately, this machine doesn't support using them in a VM."
+_MAX_NAME_LENGTH = 200
+_SRIOV_REFUSED = "Unfortunately, this machine doesn't support using them in a VM."
 _BEGINNING = "Generating a list of PCI Express endpoint devices"
-_MOST_REASONS = 20
+_MAX_REASONS = 20
 _CONTROLLER = "Legacy Express Endpoint -- graphics controller."
 
 # The facts in each sentence; the script asked only later questions about such a device.
@@ -84,13 +84,11 @@ def read_survey(text: str) -> FileObservations:
 
 def _host(text: str) -> Mapping[str, Mapping[str, State]]:
     """Hyper-V's refusal of SR-IOV, with its reasons. The survey says nothing of it where Hyper-V does not refuse."""
-    _, refused, behind = text.partition(_NO_SRIOV)
+    _, refused, behind = text.partition(_SRIOV_REFUSED)
     if not refused:
         return {}
     reasons = [line.strip() for line in behind.splitlines() if line.strip()]
-    return {
-        "HyperVHost": {"": {"iov_support": Observation(False), "iov_reasons": Observation(reasons[:_MOST_REASONS])}}
-    }
+    return {"HyperVHost": {"": {"iov_support": Observation(False), "iov_reasons": Observation(reasons[:_MAX_REASONS])}}}
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
@@ -114,8 +112,8 @@ def _is_gpu(block: list[str]) -> bool:
 
 
 def is_gpu(name: str, ids: str) -> bool:
-    name = name[:_LONGEST_NAME]
-    return bool((_OF_NVIDIA.search(ids) or _GPU.search(name)) and not _NO_GPU.search(name))
+    name = name[:_MAX_NAME_LENGTH]
+    return bool((_NVIDIA_ID.search(ids) or _GPU.search(name)) and not _OTHER_DEVICE.search(name))
 
 
 def _surveyed(block: list[str]) -> SeenFunction:
@@ -132,7 +130,7 @@ def _surveyed(block: list[str]) -> SeenFunction:
     }
     if not _has_result(block):
         state["device_type"] = Unreported(
-            f"winhost does not know what the survey says of it: {block[1][:_LONGEST_NAME]}"
+            f"winhost does not know what the survey says of it: {block[1][:_MAX_NAME_LENGTH]}"
         )
     for sentence, says in _SENTENCES:
         if sentence in whole:
@@ -159,7 +157,7 @@ _NAMES = ("friendlyname", "name", "device description", "caption", "description"
 _PROBLEMS = {"ok": 0, "started": 0, "cm_prob_none": 0, "disabled": 22, "cm_prob_disabled": 22}
 _CUT = ("...", "…")
 _DISPLAY = ("display", "win32_videocontroller")
-_NO_NAMES = {"error", "unknown", "degraded", *_PROBLEMS, *_DISPLAY}
+_STATUS_WORDS = {"error", "unknown", "degraded", *_PROBLEMS, *_DISPLAY}
 _VRAM = Unreported("no such list tells it (AdapterRAM ends at 4 GiB); nvidia-smi -q -x does")
 
 
@@ -171,9 +169,9 @@ def read_adapters(text: str) -> FileObservations:
     for block in re.split(r"\n[ \t]*\n", text):
         if LIST.search(block):
             items = {m[1].casefold(): m[2] for line in block.splitlines() if (m := _ITEM.match(line))}
-            found += filter(None, [_of_items(items, block)])
+            found += filter(None, [_function_of_items(items, block)])
         else:
-            found += filter(None, map(_of_row, block.splitlines()))
+            found += filter(None, map(_function_of_row, block.splitlines()))
     whole = {str(each.state["instance"]): each for each in found if "instance" in each.state}
     # A console cuts long paths, so that two GPUs of one model are alike. Beside whole paths they are the same GPUs.
     known = [each.ids for each in whole.values()]
@@ -185,18 +183,18 @@ def read_adapters(text: str) -> FileObservations:
     return FileObservations(functions=(*whole.values(), *cut))
 
 
-def _of_items(told: Mapping[str, str], block: str) -> SeenFunction | None:
+def _function_of_items(items: Mapping[str, str], block: str) -> SeenFunction | None:
     instance = _INSTANCE_PATH.search(block)
-    kinds = [told[key] for key in ("class", "class name", "creationclassname") if key in told]
-    name = next((told[key] for key in _NAMES if told.get(key)), "")
+    kinds = [items[key] for key in ("class", "class name", "creationclassname") if key in items]
+    name = next((items[key] for key in _NAMES if items.get(key)), "")
     if instance is None or not (kinds[0].casefold() in _DISPLAY if kinds else is_gpu(name, instance[0])):
         return None
-    problem = told.get("problem") or told.get("configmanagererrorcode") or told.get("status") or ""
+    problem = items.get("problem") or items.get("configmanagererrorcode") or items.get("status") or ""
     path = LOCATION_PATH.search(block)
-    return _function(instance, name, problem, told.get("driverversion"), path[0].upper() if path else None)
+    return _function(instance, name, problem, items.get("driverversion"), path[0].upper() if path else None)
 
 
-def _of_row(line: str) -> SeenFunction | None:
+def _function_of_row(line: str) -> SeenFunction | None:
     """A row of a table. Its columns are in the order that somebody asked for, so their form tells them apart."""
     instance = _INSTANCE_PATH.search(line)
     if instance is None:
@@ -204,7 +202,7 @@ def _of_row(line: str) -> SeenFunction | None:
     driver = _VERSION.search(line)
     rest = _NUMBERS.sub("  ", line.replace(instance[0], "  "))  # one blank may be all that is between two columns
     words = [each.strip() for each in _COLUMNS.split(rest) if each.strip()]
-    name = next((each for each in words if each.casefold() not in _NO_NAMES), "")
+    name = next((each for each in words if each.casefold() not in _STATUS_WORDS), "")
     listed = any(each.casefold() in _DISPLAY for each in words)
     if not listed and not is_gpu(name, instance[0]):
         return None

@@ -53,12 +53,12 @@ _MEMORY = re.compile(r"(\d{1,9})\s?MB")
 _MODEL = re.compile(r"(WDDM)\b")
 _LONGEST = 200  # characters of what is searched for its parts
 _POST = "(POST)"
-_NOT_TOLD = Unreported("dxdiag does not tell it")
+_UNREPORTED = Unreported("dxdiag does not tell it")
 
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    root = tree(document(text, "DxDiag")) if "<DxDiag" in text else _of_text(text)
+    root = tree(document(text, "DxDiag")) if "<DxDiag" in text else _parse_text(text)
     system = root.find("SystemInformation")
     if root.tag != "DxDiag" or system is None:
         raise Misread("is XML, but not of dxdiag /x")
@@ -81,7 +81,7 @@ def read(text: str) -> FileObservations:
     )
 
 
-def _of_text(text: str) -> Element:
+def _parse_text(text: str) -> Element:
     """The text as dxdiag's XML has it: sections, and in some of them devices, which begin with their names."""
     root = Element("DxDiag")
     system, displays, devices = (SubElement(root, name) for name in _SECTIONS)
@@ -121,7 +121,7 @@ def _system(system: Element) -> State:
 
 def _text(written: str | None) -> Value:
     """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
-    return observed(written, _NOT_TOLD, Worth.ROUGH)
+    return observed(written, _UNREPORTED, Worth.ROUGH)
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
@@ -162,9 +162,9 @@ def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
         "name": Observation(text_at(first, "CardName") or "display adapter"),
         "kind": Observation("display"),
         "device_class": Observation("Display"),
-        "driver_version": observed(text_at(first, "DriverVersion"), _NOT_TOLD),
-        "driver_model": observed(model and model[1], _NOT_TOLD),
-        "vram": observed(int(vram[1]) * MiB if vram else None, _NOT_TOLD, Worth.ROUGH),
+        "driver_version": observed(text_at(first, "DriverVersion"), _UNREPORTED),
+        "driver_model": observed(model and model[1], _UNREPORTED),
+        "vram": observed(int(vram[1]) * MiB if vram else None, _UNREPORTED, Worth.ROUGH),
     }
     if text_at(first, "DeviceProblemCode") == "No Problem":
         state["problem"] = Observation(0)

@@ -16,17 +16,17 @@ from winhost.imports.observation import (
     sections,
 )
 
-_BEFORE = r"^[ \t]*(?:IOMMU [Gg]roups? \d+:? +)?"  # as scripts list the groups of an IOMMU
+_LINE_START = r"^[ \t]*(?:IOMMU [Gg]roups? \d+:? +)?"  # as scripts list the groups of an IOMMU
 HEAD = re.compile(
-    _BEFORE + r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[01][0-9a-f])\.(?P<function>[0-7]) "
+    _LINE_START + r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[01][0-9a-f])\.(?P<function>[0-7]) "
     r"(?:.{1,200}?\[(?P<class>[0-9a-f]{4})\]: (?P<name>.{1,400}) \[(?P<vendor>[0-9a-f]{4}):(?P<id>[0-9a-f]{4})\]"
     r"|(?P<only_class>[0-9a-f]{4}): (?P<only_vendor>[0-9a-f]{4}):(?P<only_id>[0-9a-f]{4})(?= \(|[ \t\r]*$)[^\n]*"
     r"|(?P<words>[A-Z0-9][^:\[\n]{2,60}): (?P<called>[^\n]{1,400}?)"
     r"(?: \(rev [0-9a-f]{2}\))?(?: \(prog-if [^\n]*\))?[ \t\r]*$)",
     re.MULTILINE,
 )
-LOOKS = re.compile(
-    _BEFORE + r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] "
+PATTERN = re.compile(
+    _LINE_START + r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] "
     r"(?:.{1,200}?\[[0-9a-f]{4}\]: .{1,400} \[[0-9a-f]{4}:[0-9a-f]{4}\]|(?:VGA compatible|3D|Display) controller: "
     r"|03[0-9a-f]{2}: [0-9a-f]{4}:[0-9a-f]{4}(?: \(|[ \t\r]*$))",
     re.MULTILINE,
@@ -55,7 +55,7 @@ _CLASSES = {
     "USB controller": "0c03",
 }
 _UNNAMED = re.compile(r"NVIDIA Corporation Device (?P<id>[0-9a-f]{4})")  # what the database does not know
-_WITHOUT_NUMBERS = "this listing names GPUs without their ids: lspci -vv -nn tells them"
+_IDS_MISSING = "this listing names GPUs without their ids: lspci -vv -nn tells them"
 
 
 def read(text: str) -> FileObservations:
@@ -75,7 +75,7 @@ def read(text: str) -> FileObservations:
     return FileObservations(
         functions=tuple(functions),
         every_function=whole,
-        advice=_WITHOUT_NUMBERS if any(head["words"] for head, _ in gpus) else None,
+        advice=_IDS_MISSING if any(head["words"] for head, _ in gpus) else None,
     )
 
 

@@ -37,7 +37,7 @@ _IDS_WITHOUT_SUBSYSTEM = 2
 
 
 @dataclass(eq=False)
-class Met:
+class MachineFunction:
     """A function of the machine, with what each file says of it."""
 
     seen: list[tuple[str, SeenFunction]] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Met:
         return max((function.ids for _, function in self.seen), key=len)
 
 
-def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
+def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[MachineFunction]:
     """The functions of all files, each once. Raises UsageError: GpusDoNotMatch, Contradiction, NotReadable."""
-    found: list[Met] = []
+    found: list[MachineFunction] = []
     complete: str | None = None
     for file, observations in sorted(files, key=lambda each: _order(each[1])):
         functions = observations.functions or ()
@@ -67,7 +67,7 @@ def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
                 raise unreadable(file, f"lists {position} {times} times", "Import one listing of one machine.")
         _join(found, file, functions, complete)
         complete = complete or (file if observations.every_function else None)
-    there: dict[str, Met] = {}
+    there: dict[str, MachineFunction] = {}
     for each in found:
         other = there.setdefault(each.location, each) if each.location else each
         if other is not each:
@@ -83,10 +83,10 @@ def _order(observations: FileObservations) -> tuple[bool, int]:
     return not observations.every_function, -placed
 
 
-def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
+def _join(found: list[MachineFunction], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
     left, free = [], list(found)
     for function in functions:
-        same = next((each for each in free if _same_position(each, function)), None)
+        same = next((each for each in free if _positions_agree(each, function)), None)
         if same is None:
             left.append(function)
         else:
@@ -98,7 +98,7 @@ def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], comple
         free = [each for each in free if each not in fitting]
 
 
-def _same_position(one: Met, other: SeenFunction) -> bool:
+def _positions_agree(one: MachineFunction, other: SeenFunction) -> bool:
     positions = {each.position for _, each in one.seen} | {_instance(each) for _, each in one.seen}
     shared = positions & {other.position, _instance(other)} - {None}
     return bool(shared) and (_fits(one, other) or not any(_differ(function, other) for _, function in one.seen))
@@ -107,7 +107,7 @@ def _same_position(one: Met, other: SeenFunction) -> bool:
 def _differ(one: SeenFunction, other: SeenFunction) -> bool:
     """Ids tell functions apart; else the models do, because tools word and cut names: `GeForce GTX 108...`."""
     if one.ids and other.ids:
-        return not _same_ids(one.ids, other.ids)
+        return not _ids_agree(one.ids, other.ids)
     first, second = (_model(each.name) for each in (one, other))
     return bool(first and second) and not any(a.startswith(b) or b.startswith(a) for a in first for b in second)
 
@@ -129,22 +129,28 @@ def _alike(functions: Iterable[SeenFunction]) -> list[list[SeenFunction]]:
     return list(groups.values())
 
 
-def _fits(one: Met, other: SeenFunction) -> bool:
+def _fits(one: MachineFunction, other: SeenFunction) -> bool:
     """The same ids as far as both have them; a listing without ids goes by the name that Windows shows."""
     for _, function in one.seen:
         if function.ids and other.ids:
-            return _same_ids(function.ids, other.ids)
+            return _ids_agree(function.ids, other.ids)
     return any(function.name.casefold() == other.name.casefold() for _, function in one.seen)
 
 
-def _same_ids(one: str, other: str) -> bool:
+def _ids_agree(one: str, other: str) -> bool:
     parts = list(zip(one.split("&"), other.split("&"), strict=False))
     return len(parts) >= _IDS_WITHOUT_SUBSYSTEM and all(a == b for a, b in parts)
 
 
-def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFunction], complete: str | None) -> None:
+def _join_alike(
+    found: list[MachineFunction],
+    free: list[MachineFunction],
+    file: str,
+    alike: list[SeenFunction],
+    complete: str | None,
+) -> None:
     if not free and complete is None:
-        found += [Met([(file, function)]) for function in alike]
+        found += [MachineFunction([(file, function)]) for function in alike]
     elif len(free) == len(alike):
         for each, function in zip(free, _interchangeable(alike), strict=True):
             each.seen.append((file, function))
@@ -176,7 +182,7 @@ Warn = Callable[[str], None]
 ORIGIN = "imported"
 UNPLACED = "PCIUNPLACED"
 NOT_READ = "not in what was imported"
-_OTHERS_MAY_BE_THERE = (
+_LISTING_INCOMPLETE = (
     "no GPU by NVIDIA is listed, but only SurveyDDA.ps1 and lspci -vv -nn list those that show nothing"
 )
 IDENTITY = ("hostname", "machine_id")  # of these no two can be of one machine
@@ -230,12 +236,12 @@ def merged(
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
     resources: dict[str, Answer] = {resource: unknown(NOT_READ) for resource in WINDOWS}
-    resources.update(_on_their_disks(_resources(observations, warn)))
+    resources.update(_with_disk_guids(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
-        found = met(observations)
+        found = machine_functions(observations)
         whole = any(each.every_function or each.every_gpu for _, each in observations)
-        known = whole or not found or not all(map(_by_others, found))
-        resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else unknown(_OTHERS_MAY_BE_THERE)
+        known = whole or not found or not all(map(_is_other_vendor, found))
+        resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else unknown(_LISTING_INCOMPLETE)
     return Facts(
         host=_host(observations, host),
         origin=ORIGIN,
@@ -245,7 +251,7 @@ def merged(
     )
 
 
-def _by_others(function: Met) -> bool:
+def _is_other_vendor(function: MachineFunction) -> bool:
     if function.ids:
         return not function.ids.startswith("VEN_10DE")
     names = " ".join(each.name for _, each in function.seen)
@@ -282,7 +288,7 @@ def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn)
     return found
 
 
-def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
+def _with_disk_guids(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
     """A file of partitions names their disks by numbers, and one of disks has their GUIDs."""
     disks, partitions = resources.get("Disk"), resources.get("Partition")
     if not isinstance(partitions, tuple):
@@ -304,7 +310,7 @@ def unplaced(number: int) -> str:
     return f"{UNPLACED}({number})#PCI(0000)"
 
 
-def _gpus(functions: Sequence[Met], warn: Warn) -> Answer:
+def _gpus(functions: Sequence[MachineFunction], warn: Warn) -> Answer:
     numbers = count(1)
     records = []
     for function in functions:

@@ -25,13 +25,13 @@ from winhost.imports.systeminfo import architecture, system_by_name
 from winhost.model.units import GiB
 
 BCD = re.compile(r"^path\s+\\\S.*\.(?:efi|exe)\s*$", re.MULTILINE | re.IGNORECASE)
-_BY_UEFI = re.compile(r"^path\s+\\\S.*\.efi\s*$", re.MULTILINE | re.IGNORECASE)
+_UEFI_LOADER = re.compile(r"^path\s+\\\S.*\.efi\s*$", re.MULTILINE | re.IGNORECASE)
 INFO = re.compile(r"<MsInfo>|^BIOS Mode\t", re.MULTILINE)
 _MODE = re.compile(r"BIOS Mode(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(UEFI|Legacy)\b")
 _MODE_ANYWHERE = re.compile(r"<!\[CDATA\[UEFI\]\]>")  # no other value of the summary is that word
 _SECURE = re.compile(r"Secure Boot State(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(On|Off|Unsupported)\b")
 _NUMBERS = Unreported("the firmware's variables alone say it: winhost detect HOST")
-_OTHERS = ("current", "next", "order", "entries")
+_FIRMWARE_ENTRIES = ("current", "next", "order", "entries")
 TEXT = re.compile(r"^\S[^\t\n]*\t+10\.0\.(\d{5})\b[^\n]*\b\1\b", re.MULTILINE)
 _DATA = re.compile(
     r"<Data>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*</Data>", re.DOTALL
@@ -43,14 +43,14 @@ _PROCESSOR = re.compile(r"(.{1,120}?), \d{3,5} [^\s,]{2,4}, (\d{1,4}) [^,]+, (\d
 _AMOUNT = re.compile(r"(\d{1,5})(?:[.,](\d{1,2}))? (?:GB|Go|ГБ)")
 _INSTANCE = re.compile(r"PCI\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}&SUBSYS_[0-9A-F]{8})&REV_\S+", re.IGNORECASE)
 _DRIVER = re.compile(r"\d{1,3}(?:\.\d{1,5}){3}")
-_MOST_PAIRS = 200_000
+_MAX_PAIRS = 200_000
 _DRIVER_WITHIN = 8  # pairs behind the id of the device
 
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
     listed = _DATA.findall(text) if "<MsInfo>" in text else _LINE.findall(text)
-    pairs = [(name.strip(), value.strip()) for name, value in listed[:_MOST_PAIRS]]
+    pairs = [(name.strip(), value.strip()) for name, value in listed[:_MAX_PAIRS]]
     values = [value for _, value in pairs]
     version = next((at for at, value in enumerate(values) if at and _VERSION.match(value)), None)
     firmware = _firmware(text, told=version is not None)
@@ -91,14 +91,14 @@ def _firmware(text: str, *, told: bool) -> Mapping[str, Mapping[str, State]]:
 
 
 def _boot(kind: str) -> Mapping[str, Mapping[str, State]]:
-    return {"FirmwareBoot": {"": {"kind": Observation(kind), **dict.fromkeys(_OTHERS, _NUMBERS)}}}
+    return {"FirmwareBoot": {"": {"kind": Observation(kind), **dict.fromkeys(_FIRMWARE_ENTRIES, _NUMBERS)}}}
 
 
 def read_bcd(text: str) -> FileObservations:
     """Raises Misread."""
     if not BCD.search(text):
         raise Misread("names no loader")
-    return FileObservations(resources=_boot("uefi" if _BY_UEFI.search(text) else "bios"))
+    return FileObservations(resources=_boot("uefi" if _UEFI_LOADER.search(text) else "bios"))
 
 
 def _processors(values: Sequence[str]) -> dict[str, Mapping[str, State]]:

@@ -43,7 +43,7 @@ QUERY = re.compile(
     r"(?:[^,\n]{1,60},){0,60} ?(?:gpu_)?name(?:,|\s*$).*",
     re.MULTILINE,
 )
-LOST = re.compile(
+LOST_GPU = re.compile(
     rf"^Unable to determine the device handle for GPU ?(?:\d+: )?(?P<address>{_BUS_ID})",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -57,12 +57,12 @@ _LISTED = re.compile(
     r"^[ \t]*(?:GPU models and configuration *: )?GPU \d+: (?P<name>\S.*?)(?: \(UUID: [^)\n]*\))?[ \t\r]*$",
     re.MULTILINE,
 )
-_TOLD_DRIVER = re.compile(r"^Nvidia driver version *: ([\d.]+)", re.MULTILINE)
+_REPORTED_DRIVER = re.compile(r"^Nvidia driver version *: ([\d.]+)", re.MULTILINE)
 _GPU_HEAD = re.compile(rf"^GPU ({_BUS_ID})[ \t\r]*$", re.MULTILINE | re.IGNORECASE)
 _LINE = re.compile(r"^( *)(\S[^:\n]*?)(?: +: (.*?))?\s*$")
 _CUT = "..."  # behind a name that was too long for the table
-_MOST_GPUS = 1024
-_NO_VRAM = Unreported("nvidia-smi does not tell it of this GPU")
+_MAX_GPUS = 1024
+_VRAM_UNREPORTED = Unreported("nvidia-smi does not tell it of this GPU")
 # Where the XML has what the text and the CSV (in small letters) call so.
 _PATHS = {
     "Product Name": "product_name",
@@ -102,18 +102,20 @@ def read(text: str) -> FileObservations:
             advice="the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more",
         )
     else:
-        found = _of_text(text)
+        found = _read_text(text)
     listed = {function.address for function in found.functions or ()}
-    lost = (_lost(each) for each in LOST.finditer(text))  # by one nvidia-smi, and another in the same paste may list it
+    lost = (
+        _lost_function(each) for each in LOST_GPU.finditer(text)
+    )  # by one nvidia-smi, and another in the same paste may list it
     functions = (*(found.functions or ()), *(each for each in lost if each.address not in listed))
     if not functions:
         raise Misread("is of nvidia-smi, but without a GPU that can be read")
-    if len(functions) > _MOST_GPUS:
-        raise Misread(f"lists more than {_MOST_GPUS:,} GPUs")
+    if len(functions) > _MAX_GPUS:
+        raise Misread(f"lists more than {_MAX_GPUS:,} GPUs")
     return replace(found, functions=functions)
 
 
-def _lost(found: re.Match[str]) -> SeenFunction:
+def _lost_function(found: re.Match[str]) -> SeenFunction:
     """A GPU that nvidia-smi names by its address alone, because the driver does not answer for it."""
     state: dict[str, Value] = {"name": Observation("NVIDIA GPU", Worth.ROUNDED), "kind": Observation("display")}
     return SeenFunction(ids="", state=state, address=_address(found["address"]))
@@ -125,22 +127,22 @@ def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
     state: dict[str, Value] = {
         "name": Observation(row["name"], Worth.ROUGH if cut else Worth.DRIVER),
         "kind": Observation("display"),
-        "driver_model": Observation(row["mode"]) if windows else _not_told(wsl=wsl),
-        "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
+        "driver_model": Observation(row["mode"]) if windows else _unreported(wsl=wsl),
+        "driver_version": _windows_driver(driver) if windows or wsl else _unreported(wsl=wsl),
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
-        "vram": observed(int(row["memory"]) * MiB if row["memory"] else None, _NO_VRAM, Worth.ROUGH),
+        "vram": observed(int(row["memory"]) * MiB if row["memory"] else None, _VRAM_UNREPORTED, Worth.ROUGH),
     }
     return SeenFunction(ids="", state=state, address=_address(row["address"]))
 
 
-def _of_text(text: str) -> FileObservations:
+def _read_text(text: str) -> FileObservations:
     """nvidia-smi -q without -x, --query-gpu as CSV, -L, or the report that PyTorch and vLLM ask for."""
-    driver = _TOLD_DRIVER.search(text)
+    driver = _REPORTED_DRIVER.search(text)
     if LOG.search(text):
-        gpus, version = _of_sections(text)
+        gpus, version = _read_sections(text)
         advice = None
     elif header := QUERY.search(text):
-        gpus, version = _of_csv(header[0], text[header.end() :])
+        gpus, version = _read_csv(header[0], text[header.end() :])
         advice = "the CSV of nvidia-smi has only the columns that were asked for: nvidia-smi -q -x tells more"
     else:
         gpus = [_element({"product_name": each["name"]}) for each in _LISTED.finditer(text)]
@@ -149,7 +151,7 @@ def _of_text(text: str) -> FileObservations:
     return FileObservations(functions=tuple(_gpu(gpu, version) for gpu in gpus), advice=advice)
 
 
-def _of_sections(text: str) -> tuple[list[Element], str | None]:
+def _read_sections(text: str) -> tuple[list[Element], str | None]:
     """The GPUs of nvidia-smi -q, whose sections are indented, and the driver."""
     begin = LOG.search(text)
     text = textwrap.dedent(text[begin.start() :]) if begin else text
@@ -173,7 +175,7 @@ def _of_sections(text: str) -> tuple[list[Element], str | None]:
     return gpus, version[1] if version else None
 
 
-def _of_csv(header: str, text: str) -> tuple[list[Element], str | None]:
+def _read_csv(header: str, text: str) -> tuple[list[Element], str | None]:
     columns = [_PATHS.get(name.strip().partition(" [")[0]) for name in header.split(",")]
     gpus, version = [], None
     for line in text.strip().splitlines():
@@ -230,7 +232,7 @@ def _address(written: str) -> PciAddress:
 def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     model = text_at(gpu, "driver_model/current_dm") or text_at(gpu, "driver_model/driver_model_current")
     windows = model in WINDOWS_MODELS
-    wsl = not windows and _of_windows_alone(driver)
+    wsl = not windows and _is_windows_only(driver)
     base_class = text_at(gpu, "pci/pci_base_class") or ""
     known_class = re.fullmatch("(?:0x)?[0-9A-Fa-f]{1,2}", base_class)
     bar1, memory = (_bytes(text_at(gpu, f"{name}_memory_usage/total")) for name in ("bar1", "fb"))
@@ -239,12 +241,12 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
         "name": Observation(name, Worth.DRIVER),
         "kind": Observation("display"),  # it lists nothing else
         "base_class": observed(int(base_class, 16) if known_class else None, Unreported("not told by this driver")),
-        "driver_model": Observation(model) if windows else _not_told(wsl=wsl),
-        "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
+        "driver_model": Observation(model) if windows else _unreported(wsl=wsl),
+        "driver_version": _windows_driver(driver) if windows or wsl else _unreported(wsl=wsl),
         "ranges": Unreported(
             f"nvidia-smi names the size of BAR1 alone{bar1_told}; lspci -vv or the host itself tells all"
         ),
-        "vram": observed(memory, _NO_VRAM, Worth.EXACT if windows else Worth.DRIVER),
+        "vram": observed(memory, _VRAM_UNREPORTED, Worth.EXACT if windows else Worth.DRIVER),
     }
     # `Yes` does not say how many, and GPUs without outputs say it, too.
     if windows and text_at(gpu, "display_attached") == "No":
@@ -252,14 +254,14 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     return state
 
 
-def _not_told(*, wsl: bool) -> Unreported:
+def _unreported(*, wsl: bool) -> Unreported:
     """The reason why values of Windows are missing: an nvidia-smi elsewhere does not know them."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
 
 
-def _of_windows_alone(driver: str | None) -> bool:
+def _is_windows_only(driver: str | None) -> bool:
     """Drivers of a branch are called 550.* on Linux, and 551.* to 553.* or the like on Windows. Before those that know
     WSL, Linux had branches such as 418.
     """

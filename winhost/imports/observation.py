@@ -130,9 +130,9 @@ class Misread(Exception):
     """The file is of this kind, but cannot be read. The sentence goes on after the file's name."""
 
 
-LARGEST = 16 * MiB
-DEEPEST = 64
-MOST_ELEMENTS = 200_000
+MAX_FILE_SIZE = 16 * MiB
+MAX_DEPTH = 64
+MAX_ELEMENTS = 200_000
 """nvidia-smi writes about 400 for each GPU, dxdiag some thousand."""
 
 
@@ -200,8 +200,8 @@ def format_list(text: str, glue: str) -> list[tuple[str, str]]:
 
 def json_value(text: str) -> Json:
     """Raises Misread."""
-    if sum(map(text.count, "[{,")) > MOST_ELEMENTS:
-        raise Misread(f"holds more than {MOST_ELEMENTS:,} values, which none of these tools writes")
+    if sum(map(text.count, "[{,")) > MAX_ELEMENTS:
+        raise Misread(f"holds more than {MAX_ELEMENTS:,} values, which none of these tools writes")
     try:
         found: Json = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -231,10 +231,10 @@ def tree(text: str) -> Element:
         nonlocal depth, count
         depth += 1
         count += 1 + len(attributes)
-        if depth > DEEPEST:
-            raise Misread(f"is nested deeper than {DEEPEST} elements")
-        if count > MOST_ELEMENTS:
-            raise Misread(f"has more than {MOST_ELEMENTS:,} elements, which none of these tools writes")
+        if depth > MAX_DEPTH:
+            raise Misread(f"is nested deeper than {MAX_DEPTH} elements")
+        if count > MAX_ELEMENTS:
+            raise Misread(f"has more than {MAX_ELEMENTS:,} elements, which none of these tools writes")
         builder.start(tag, attributes)
 
     def end(tag: str) -> None:

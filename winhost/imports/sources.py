@@ -44,7 +44,7 @@ SOURCES: Mapping[str, FileKind] = {
         nvidia_smi.read,
         looks=re.compile(
             rf"<nvidia_smi_log\b|{nvidia_smi.LOG.pattern}|{nvidia_smi.QUERY.pattern}|{nvidia_smi.LIST.pattern}"
-            rf"|{nvidia_smi.TABLE.pattern}|{nvidia_smi.LOST.pattern}",
+            rf"|{nvidia_smi.TABLE.pattern}|{nvidia_smi.LOST_GPU.pattern}",
             re.MULTILINE,
         ),
         near=re.compile(r"\| NVIDIA-SMI |NVIDIA-SMI has failed|^\s*GPU0\s+(?:GPU1|X)\b", re.MULTILINE),
@@ -79,7 +79,7 @@ SOURCES: Mapping[str, FileKind] = {
     "lspci": FileKind(
         "lspci -vv -nn, as root",
         lspci.read,
-        looks=lspci.LOOKS,
+        looks=lspci.PATTERN,
         near=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
         why="names no GPU by the words of its class",
     ),
@@ -158,7 +158,7 @@ SOURCES: Mapping[str, FileKind] = {
     "linux": FileKind(
         "lscpu and free, on a Linux started on the machine itself, or uname -a in WSL",
         linux_words.read,
-        looks=linux_words.LOOKS,
+        looks=linux_words.PATTERN,
         near=re.compile(r"^\s*CPU op-mode\(s\):|^\s*total +used +free +shared", re.MULTILINE),
         why="does not say whether it ran on the machine itself or in a VM such as WSL's",
         instead="lscpu and free in one paste",
@@ -166,14 +166,14 @@ SOURCES: Mapping[str, FileKind] = {
     "windows-version": FileKind(
         "ver, or Settings > System > About",
         versions.read_words,
-        looks=versions.WORDS,
+        looks=versions.PATTERN,
         near=re.compile(r"^Edition[ \t]*[:\t][ \t]*Windows 1[01]", re.MULTILINE),
     ),
 }
 
 _ALIKE = {"systeminfo", "msinfo32", "computer-info", "dxdiag"}  # which word some lines alike
 
-_OWN = (  # files of winhost's own, and what they are for
+_WINHOST_FILES = (  # files of winhost's own, and what they are for
     ("is a facts file already", re.compile(r'"winhost\.facts/'), "Use it as it is: winhost assess --facts FILE"),
     (
         "is a host of the simulator",
@@ -217,14 +217,14 @@ def read(file: str, data: bytes, kind: str | None = None) -> list[tuple[str, Fil
         if kind:
             return [(kind, SOURCES[kind].read(text))]
         kind = _recognised(file, text)
-        return _each_read(kind, text)
+        return _read_outputs(kind, text)
     except Misread as misread:
         why = str(misread)
     made = f"It is made with: {SOURCES[kind].made_by}" if kind else READABLE
     raise unreadable(file, why, made)
 
 
-def _each_read(kind: str, text: str) -> list[tuple[str, FileObservations]]:
+def _read_outputs(kind: str, text: str) -> list[tuple[str, FileObservations]]:
     """Read every output of one paste, of which `kind` is the first. GPUs are taken of one output alone: two may number
     them differently. Raises Misread where none can be read.
     """
@@ -257,7 +257,7 @@ def _each_read(kind: str, text: str) -> list[tuple[str, FileObservations]]:
 
 def _recognised(file: str, text: str) -> str:
     beginning = text[:_BEGINNING]
-    for why, pattern, hint in _OWN:
+    for why, pattern, hint in _WINHOST_FILES:
         if pattern.search(beginning):
             raise unreadable(file, why, hint)
     for kind, source in SOURCES.items():

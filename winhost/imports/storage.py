@@ -66,11 +66,11 @@ def _objects(text: str) -> Iterator[Mapping[str, Json]]:
 
 def _disk(disk: Mapping[str, Json]) -> State:
     guid = _guid(disk.get("Guid"))
-    style = _value(disk, "PartitionStyle", lambda value: _word(value, _STYLES))
+    style = _value(disk, "PartitionStyle", lambda value: _name(value, _STYLES))
     raw = isinstance(style, Observation) and style.value != "GPT"
     return {
         "model": _value(disk, "FriendlyName", _text),
-        "bus": _value(disk, "BusType", lambda value: _word(value, _BUSES)),
+        "bus": _value(disk, "BusType", lambda value: _name(value, _BUSES)),
         "size": _value(disk, "Size", _number),
         "style": style,
         "boot": _value(disk, "IsBoot", _flag),
@@ -80,7 +80,7 @@ def _disk(disk: Mapping[str, Json]) -> State:
         "sector": _value(disk, "LogicalSectorSize", _number),
         "offline": _value(disk, "IsOffline", _flag),
         "read_only": _value(disk, "IsReadOnly", _flag),
-        "health": _value(disk, "HealthStatus", lambda value: (_word(value, _HEALTH) or "").lower()),
+        "health": _value(disk, "HealthStatus", lambda value: (_name(value, _HEALTH) or "").lower()),
     }
 
 
@@ -122,8 +122,8 @@ def _guid(value: Json) -> str | None:
     return bare if _GUID.fullmatch(bare) else None
 
 
-def _word(value: Json, words: Mapping[int, str]) -> str | None:
-    return words.get(value) if type(value) is int else _text(value)
+def _name(value: Json, names: Mapping[int, str]) -> str | None:
+    return names.get(value) if type(value) is int else _text(value)
 
 
 # ---- BitLocker

@@ -39,7 +39,7 @@ _MEGABYTES = re.compile(r"(\d[\d.,\u00a0\u202f' ]*) MB")
 _AMOUNT = re.compile(r"(\d{1,3}(?:[^\w\n]\d{3}|\u00ff\d{3})*|\d+)[\s\u00ff]?[^\W\d_]{2}")  # 65.324 MB, 16 223 Mo
 _TYPE = re.compile(r"(?:x64|ARM64)-", re.IGNORECASE)
 _ITEM = re.compile(r"[^\s\[:][^:]{0,80}:(?:\s+(.*))?")
-_MOST_DIGITS = 12
+_MAX_DIGITS = 12
 _HYPERVISOR = "A hypervisor has been detected"
 _MONITOR_MODE = "VM Monitor Mode Extensions: "
 _PRODUCT_TYPES = {"Workstation": 1, "Domain Controller": 2, "Server": 3}
@@ -162,7 +162,7 @@ def _values(text: str) -> list[str]:
 def _amount(found: re.Match[str] | None) -> Value:
     """An amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
     digits = re.sub(r"\D", "", found[1]) if found else ""
-    return _observed(int(digits) * MiB if 0 < len(digits) <= _MOST_DIGITS else None, Worth.ROUGH)
+    return _observed(int(digits) * MiB if 0 < len(digits) <= _MAX_DIGITS else None, Worth.ROUGH)
 
 
 def _list(text: str) -> Mapping[str, str]:

@@ -15,9 +15,9 @@ _VER = r"\[\S{1,12} 10\.0\.\d{5}\.\d{1,6}\]"
 _FORM = r"^#{1,4} Windows (?:Version|build number:?)"
 _ABOUT = r"^(?:OS build|OS Build)[ \t]*[:\t][ \t]*\d{5}\.\d"
 _ROW = r"^Microsoft (?P<row_name>Windows \S[^\n]{2,60}?) {2,}(?:\S+ +)??(?P<row>\d{5})\b"
-_IN_WSL = r"^Python platform *: Linux-\S*-microsoft-standard-WSL2"
-WORDS = re.compile(
-    rf"{_VER}|{_FORM}|{_ABOUT}|^BuildNumber +: \d{{5}}|{_ROW}|{_IN_WSL}[\s\S]*^Model name *:",
+_WSL_PLATFORM = r"^Python platform *: Linux-\S*-microsoft-standard-WSL2"
+PATTERN = re.compile(
+    rf"{_VER}|{_FORM}|{_ABOUT}|^BuildNumber +: \d{{5}}|{_ROW}|{_WSL_PLATFORM}[\s\S]*^Model name *:",
     re.MULTILINE | re.IGNORECASE,
 )
 _BUILD = re.compile(
@@ -47,7 +47,9 @@ def read_words(text: str) -> FileObservations:
     if ram := _RAM.search(text):
         resources["Memory"] = {"": {"total": Observation(round(float(ram[1]) * GiB), Worth.ROUNDED)}}
     # The VM of WSL has the processor of its host.
-    processor = _PROCESSOR.search(text) or (_MODEL.search(text) if re.search(_IN_WSL, text, re.MULTILINE) else None)
+    processor = _PROCESSOR.search(text) or (
+        _MODEL.search(text) if re.search(_WSL_PLATFORM, text, re.MULTILINE) else None
+    )
     if processor:
         resources["Processor"] = {"CPU0": {"name": Observation(processor[1], Worth.ROUGH)}}
     if not resources:

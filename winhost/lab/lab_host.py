@@ -13,7 +13,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.ubuntu_installer import run_installer
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.lab.wire.ssh_endpoint import SshServer
-from winhost.resources.windows.parts import WindowsScripts, recognized
+from winhost.resources.windows.parts import WindowsScripts, recognize_parts
 
 INVOKE = "Invoke-Winhost"
 
@@ -29,7 +29,7 @@ class LabRunspace:
         """Run parts of the agent's own text with a request, or a call of the function that they define."""
         (command,) = commands
         if command.is_script:
-            parts = recognized(command.text)
+            parts = recognize_parts(command.text)
             if not parts:
                 raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
             self._load_parts(parts)

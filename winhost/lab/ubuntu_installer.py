@@ -6,7 +6,7 @@ from hashlib import sha256
 from http.client import HTTPException
 from typing import Any
 
-from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
+from winhost.autoinstall.fetch_settings import SettingsRefused, fetch
 from winhost.autoinstall.install_plan import FETCHED
 from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
 from winhost.lab.physics.disks import Disks, encode_placeholder
@@ -39,8 +39,8 @@ def _fetch_settings(machine: Machine) -> Mapping[str, Any] | None:
         return None
     order = json.loads(ticket)
     try:
-        settings: Mapping[str, Any] = json.loads(fetched(order["url"], order["sha256"]))
-    except (NotHandedOut, OSError, HTTPException):
+        settings: Mapping[str, Any] = json.loads(fetch(order["url"], order["sha256"]))
+    except (SettingsRefused, OSError, HTTPException):
         return None
     return settings
 

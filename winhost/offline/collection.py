@@ -289,7 +289,7 @@ def _model_opener(model: RequestedModel) -> tuple[str, OpenFrom]:
     hub = f"{parts.scheme}://{parts.netloc}{''.join(f'/{each}' for each in below if each)}"
     token = SecretRef.parse(model.token).resolve() if model.token else None
     full = f"{organization}/{name}".strip("/")
-    return full, HubRepository(full, model.revision, hub, token).from_byte
+    return full, HubRepository(full, model.revision, hub, token).open_from
 
 
 def _open_from(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:

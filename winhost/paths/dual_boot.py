@@ -16,19 +16,19 @@ from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.model.written import Closed
 from winhost.paths.disks import (
     EFI_SIZE,
-    LEAST_FOR_LINUX,
+    MIN_LINUX_SIZE,
     STAGING_SIZE,
     Gap,
-    can_give,
-    chosen_disk,
+    choose_disk,
     gaps,
     largest_gap,
-    on_disk,
+    partitions_on_disk,
+    shrinkable_bytes,
     windows_partition,
 )
-from winhost.paths.linux import ContainersInside, LinuxDecisions, LinuxSettings, ListOf
+from winhost.paths.linux import ContainersInside, LinuxDecisions, LinuxSettings, PartList
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
-from winhost.paths.setting_values import OfOneHost, matching, whole_size
+from winhost.paths.setting_values import HostSpecific, matching, size_in_steps
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disks import (
     EFI,
@@ -50,10 +50,10 @@ Proof = Literal["active-directory", "entra", "typed"]
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
 
 
-_LINUX_SIZE = whole_size(
-    f"auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least", MiB, LEAST_FOR_LINUX, word="auto"
+_LINUX_SIZE = size_in_steps(
+    f"auto, or a size in whole MiB of {size(MIN_LINUX_SIZE)} at least", MiB, MIN_LINUX_SIZE, word="auto"
 )
-_STAGING_SIZE = whole_size(
+_STAGING_SIZE = size_in_steps(
     f"none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}",
     MiB,
     _LEAST_STAGING,
@@ -85,7 +85,7 @@ class DualBootSettings(Closed):
     disk: Annotated[
         str,
         matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS),
-        OfOneHost("disk", ("auto", "windows")),
+        HostSpecific("disk", ("auto", "windows")),
     ] = "auto"
     """The disk for Ubuntu. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
     that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
@@ -119,9 +119,9 @@ class DualBootSettings(Closed):
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves
-_LABEL_OF_FAT = "WINHOST"
-LINUX_RUNS = "linux"
-_WITH, _WITHOUT = "the disk of Windows", "a disk without Windows"
+_FAT_LABEL = "WINHOST"
+LINUX_SYSTEM = "linux"
+_WINDOWS_DISK, _OTHER_DISK = "the disk of Windows", "a disk without Windows"
 
 Item = Mapping[str, Json]
 
@@ -189,7 +189,7 @@ class DualBootDecisions(ContainersInside):
                 self._refuse_taken(made.disk, made.offset + made.size)
             sizes = (staged and staged.size) or self._staging, efi.size if efi and efi.size and its_own else 0
             return Layout(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
-        other = chosen_disk(self._facts, self._settings.disk)
+        other = choose_disk(self._facts, self._settings.disk)
         if other is not None:
             return self._on_its_own(other, efi)
         gap = largest_gap(self._facts)
@@ -205,10 +205,10 @@ class DualBootDecisions(ContainersInside):
         begin = gap.offset + EFI_SIZE if at is None else at
         room = max(0, gap.offset + gap.size - begin - self._staging)
         linux = room if self._settings.linux == "auto" else parse_size(self._settings.linux)
-        if not LEAST_FOR_LINUX <= linux <= room:
+        if not MIN_LINUX_SIZE <= linux <= room:
             raise Refusal(
                 "disk.too-large",
-                f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, LEAST_FOR_LINUX))} are wanted",
+                f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, MIN_LINUX_SIZE))} are wanted",
                 "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
             )
         return Layout(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
@@ -225,7 +225,7 @@ class DualBootDecisions(ContainersInside):
             )
 
     def _behind_windows(self) -> Layout:
-        room = can_give(self._facts)
+        room = shrinkable_bytes(self._facts)
         windows = windows_partition(self._facts)
         if windows is None or windows.state.disk is None or room < self._needed(room):
             needed = about(self._needed(room))
@@ -250,7 +250,7 @@ class DualBootDecisions(ContainersInside):
         if self._settings.linux != "auto":
             return parse_size(self._settings.linux)
         half = (room - self._staging) // 2 // MiB * MiB
-        return max(LEAST_FOR_LINUX, half)
+        return max(MIN_LINUX_SIZE, half)
 
     def _needed(self, room: Bytes) -> Bytes:
         return self._linux(room) + self._staging
@@ -274,16 +274,16 @@ class DualBootDecisions(ContainersInside):
         layout = self.layout
         disks = [each.state for each in self._facts.all(Disk) if each.state.guid == layout.disk]
         # By the model and by what tells it from another disk of the same model.
-        named = (f"{each.model} ({_WITH if each.boot else _WITHOUT})" for each in disks)
+        named = (f"{each.model} ({_WINDOWS_DISK if each.boot else _OTHER_DISK})" for each in disks)
         common = {"disk": layout.disk, "model": next(named, "its disk")}
         linux = {"name": LINUX_PARTITION, "offset": layout.offset, "size": layout.linux, "label": self._label}
         staging = {"name": STAGING, "offset": layout.offset + layout.linux, "size": layout.staging}
         wanted = [{**linux, "title": "Ubuntu's partition", **common}]
         if layout.efi:
             efi = {"name": OWN_EFI, "offset": layout.offset - layout.efi, "size": layout.efi}
-            wanted.insert(0, {**efi, "label": _LABEL_OF_FAT, "title": "Ubuntu's EFI system partition", **common})
+            wanted.insert(0, {**efi, "label": _FAT_LABEL, "title": "Ubuntu's EFI system partition", **common})
         if layout.staging:
-            wanted.append({**staging, "label": _LABEL_OF_FAT, "title": "The installer's partition", **common})
+            wanted.append({**staging, "label": _FAT_LABEL, "title": "The installer's partition", **common})
         return tuple(wanted)
 
     @property
@@ -302,7 +302,7 @@ class DualBootDecisions(ContainersInside):
         """
         own = self._made(OWN_EFI)
         of_windows = [each for each in self._facts.all(Partition) if starts_windows(each.state)]
-        of_ubuntu = [each for each in on_disk(self._facts, self.layout.disk) if each.state.type == EFI]
+        of_ubuntu = [each for each in partitions_on_disk(self._facts, self.layout.disk) if each.state.type == EFI]
         guids = dict.fromkeys(each.key["partition"] for each in of_windows + of_ubuntu)
         return tuple({"partition": each} for each in guids if own is None or each != own.partition)
 
@@ -332,8 +332,8 @@ class DualBootDecisions(ContainersInside):
     def inside(self) -> LinuxDecisions | None:
         return self._ubuntu.inside if self._ubuntu else None
 
-    images, drivers, specs = ListOf("_ubuntu"), ListOf("_ubuntu"), ListOf("_ubuntu")
-    shown_gpus, serving_systems = ListOf("_ubuntu"), ListOf("_ubuntu")
+    images, drivers, specs = PartList("_ubuntu"), PartList("_ubuntu"), PartList("_ubuntu")
+    shown_gpus, serving_systems = PartList("_ubuntu"), PartList("_ubuntu")
 
     @property
     def installers(self) -> tuple[Item, ...]:
@@ -342,7 +342,7 @@ class DualBootDecisions(ContainersInside):
     @property
     def switches(self) -> tuple[Item, ...]:
         """The switch to Linux, once its installer can be started. Raises MissingFact before."""
-        return ({"system": LINUX_RUNS, "partition": self._staged},) if self._ubuntu else ()
+        return ({"system": LINUX_SYSTEM, "partition": self._staged},) if self._ubuntu else ()
 
 
 def _drive(volume: str) -> Item:

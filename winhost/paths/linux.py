@@ -26,7 +26,7 @@ from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGp
 
 
 Engine = Literal["auto", "docker", "podman", "none"]
-NO_TOOLKIT = "none"
+WITHOUT_TOOLKIT = "none"
 FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 
 
@@ -46,7 +46,7 @@ class LinuxSettings(Closed):
     @field_validator("toolkit")
     @classmethod
     def _renews_its_spec(cls, version: str) -> str:
-        if version != NO_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+        if version != WITHOUT_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
             raise ValueError(f"should be {FIRST_TOOLKIT} or later: before it, no CDI specification outlives a restart")
         return version
 
@@ -80,7 +80,7 @@ class DriverChoice:
     text: str = UNATTENDED
 
 
-def wanted_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
+def select_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
     """The set of packages that a Linux gets, or has got, for the GPUs that it has or that are coming. None where it has
     a driver of another source, which stays.
 
@@ -113,13 +113,13 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
         what = (
             f"no driver drives both {', '.join(needed)} (open modules only) and {', '.join(impossible)} (closed only)"
         )
-        raise _no_driver(what, "Give them to two machines")
+        raise _no_driver_error(what, "Give them to two machines")
     open_ = not impossible
     ours = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
     if not ours:
         what = "this Linux knows of no prebuilt modules of NVIDIA's driver for its kernel"
         lists = "where it never got lists of packages, because no mirror answered: sudo apt-get update"
-        raise _no_driver(what, f"Use Ubuntu with one of its own kernels; {lists}")
+        raise _no_driver_error(what, f"Use Ubuntu with one of its own kernels; {lists}")
     if needed:
         why = f"{', '.join(needed)} works with the open kernel modules alone."
     elif impossible:
@@ -135,12 +135,12 @@ def has_fabric_manager(packages: str) -> bool:
     return any(each.startswith("nvidia-fabricmanager-") for each in packages.split(" "))
 
 
-def refuse_mixed(devices: Sequence[str]) -> None:
+def refuse_mixed_gpus(devices: Sequence[str]) -> None:
     """Before there is a Linux to ask. Raises UsageError (NoDriver) for GPUs that no driver drives together."""
     choose_driver(devices, (f"{MODULES}any-open-kernel", f"{MODULES}any-kernel"))
 
 
-def _no_driver(what: str, hint: str) -> UsageError:
+def _no_driver_error(what: str, hint: str) -> UsageError:
     return UsageError("NoDriver", what=what, hint=hint)
 
 
@@ -236,24 +236,24 @@ def _refuse_unavailable(packages: str, state: AptPackages) -> None:
 
 
 # Python and the minor version of glibc: https://packages.ubuntu.com, https://packages.debian.org
-_OF: dict[tuple[str, str], tuple[str, int]] = {
+_PYTHON_AND_GLIBC: dict[tuple[str, str], tuple[str, int]] = {
     ("ubuntu", "22.04"): ("3.10", 35),
     ("ubuntu", "24.04"): ("3.12", 39),
     ("debian", "12"): ("3.11", 36),
     ("debian", "13"): ("3.13", 41),
 }
-_OLDEST = 28  # of glibc, where only the Python is said: what wheels of today are made for
+_MIN_GLIBC = 28  # of glibc, where only the Python is said: what wheels of today are made for
 
 
-def python_of(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | None:
+def target_python(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | None:
     """Version, glibc and machine; None where nobody knows the Python. stated: by the user, for a Linux to come."""
     try:
         system = facts.the(LinuxSystem)
-        release, machine = _OF.get((system.id, system.version or "")), system.architecture
+        release, machine = _PYTHON_AND_GLIBC.get((system.id, system.version or "")), system.architecture
     except MissingFact:
         release, machine = None, "x86_64"
     if stated is not None and (release is None or release[0] != stated):
-        return stated, _OLDEST, machine
+        return stated, _MIN_GLIBC, machine
     return (*release, machine) if release else None
 
 
@@ -272,7 +272,7 @@ class LinuxDecisions:
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
         """The driver to install; empty where the running one came from another source. Raises UsageError: NoDriver."""
-        chosen = wanted_driver(self._facts)
+        chosen = select_driver(self._facts)
         return (chosen,) if chosen else ()
 
     @cached_property
@@ -300,7 +300,7 @@ class LinuxDecisions:
 
     @property
     def _has_toolkit(self) -> bool:
-        return self._settings.toolkit != NO_TOOLKIT
+        return self._settings.toolkit != WITHOUT_TOOLKIT
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
@@ -313,7 +313,7 @@ class LinuxDecisions:
         return (packages,) if self._has_toolkit else ()
 
 
-class ListOf:
+class PartList:
     """The list of the same name of a part of the decisions; empty where there is no such part."""
 
     def __init__(self, part: str) -> None:
@@ -337,14 +337,14 @@ class ContainersInside:
         """The decisions of the Linux with the containers; None where none are wanted. Raises MissingFact."""
         raise NotImplementedError
 
-    engines, units, docker_settings = ListOf("inside"), ListOf("inside"), ListOf("inside")
-    sources, packages_inside = ListOf("inside"), ListOf("inside")
+    engines, units, docker_settings = PartList("inside"), PartList("inside"), PartList("inside")
+    sources, packages_inside = PartList("inside"), PartList("inside")
 
 
 # ---- packages that a workload may need: `docker compose`, CRIU, FFmpeg with the driver's libraries
 
 
-_FIRST_OF_DEBIAN = 13  # docker-compose of Debian 12 is version 1, a program of its own
+_FIRST_DEBIAN_WITH_COMPOSE = 13  # docker-compose of Debian 12 is version 1, a program of its own
 
 
 def compose_package(facts: HostFacts) -> str | None:
@@ -362,7 +362,11 @@ def compose_package(facts: HostFacts) -> str | None:
     if system.id == "ubuntu":
         return "docker-compose-v2"
     first = (system.version or "").partition(".")[0]
-    return "docker-compose" if system.id == "debian" and first.isdecimal() and int(first) >= _FIRST_OF_DEBIAN else None
+    return (
+        "docker-compose"
+        if system.id == "debian" and first.isdecimal() and int(first) >= _FIRST_DEBIAN_WITH_COMPOSE
+        else None
+    )
 
 
 CRIU = "criu"
@@ -378,7 +382,7 @@ def criu_packages(facts: HostFacts, workload: Workload) -> str | None:
     if not facts.is_linux or not (imaged or CRIU in (*needs.must, *needs.nice)):
         return None
     if _offers_criu(facts):
-        if imaged and (old := _old(facts)):
+        if imaged and (old := _outdated_criu(facts)):
             raise RefusedError(
                 "OldCriu",
                 what=f"CRIU {old} cannot write the image of {visible(imaged[0])}",
@@ -396,20 +400,20 @@ def criu_packages(facts: HostFacts, workload: Workload) -> str | None:
     )
 
 
-def _old(facts: HostFacts) -> str | None:
+def _outdated_criu(facts: HostFacts) -> str | None:
     """The version that would be installed, where it is known and too old."""
     kernel = if_known(lambda: facts.the(LinuxSystem).kernel)
-    least = (4, 2) if kernel and _begin(kernel) >= (6, 16) else (4, 1)
+    least = (4, 2) if kernel and _first_two_numbers(kernel) >= (6, 16) else (4, 1)
     with suppress(MissingFact):
         state = facts.find(AptPackages, {"packages": CRIU})
         for line in state.to_add if state else ():
             name, _, version = line.partition(" ")
-            if name == CRIU and _begin(version) != (0, 0):
-                return version if _begin(version) < least else None
+            if name == CRIU and _first_two_numbers(version) != (0, 0):
+                return version if _first_two_numbers(version) < least else None
     return None
 
 
-def _begin(version: str) -> tuple[int, int]:
+def _first_two_numbers(version: str) -> tuple[int, int]:
     """The first two numbers of a version; 0.0 where it does not begin with them."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
@@ -436,7 +440,7 @@ def video_packages(facts: HostFacts) -> str:
     names = ["ffmpeg"]
     if facts.is_linux:
         with suppress(MissingFact, UsageError):
-            choice = wanted_driver(facts)
+            choice = select_driver(facts)
             found = _BRANCH.search(choice.packages) if choice else None
             names += [f"libnvidia-{what}-{found[1]}" for what in ("decode", "encode")] if found else []
     return " ".join(sorted(names))

@@ -6,9 +6,9 @@ from winhost.core.answers import NOT_READ, MissingFact
 from winhost.model.facts import with_state
 from winhost.model.reason import Caution, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.power_plan import NEVER, PowerPlan
+from winhost.resources.windows.power_plan import NEVER_SLEEP, PowerPlan
 
-POWER_PLAN = ("scheme", "name")  # the parts of each
+POWER_PLAN_PARTS = ("scheme", "name")  # the parts of each
 
 
 def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str], ...]:
@@ -21,20 +21,20 @@ def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str],
     return tuple({"scheme": plan.key["scheme"], "name": plan.state.name} for plan in active)
 
 
-def kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
+def facts_kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
     """The host as a plan leaves it, for the rules that look at what it does when nobody uses it."""
     if not never_sleep:
         return facts
-    awake = {"standby": NEVER, "hibernate": NEVER}
+    awake = {"standby": NEVER_SLEEP, "hibernate": NEVER_SLEEP}
     document = facts.document.edited(
         "PowerPlan", lambda each: with_state(each, awake) if each.state["active"] else each
     )
     return HostFacts(document)
 
 
-def cautions_of_sleep(facts: HostFacts, path: str, never_sleep: bool) -> Iterator[Caution]:
+def sleep_cautions(facts: HostFacts, path: str, never_sleep: bool) -> Iterator[Caution]:
     """Modern Standby has rules of its own: whether a plan that never sleeps keeps such a host awake is unverified."""
-    if never_sleep and any(_may_be_modern(plan.state) for plan in facts.all(PowerPlan)):
+    if never_sleep and any(_may_have_modern_standby(plan.state) for plan in facts.all(PowerPlan)):
         yield Caution(
             f"{path}.modern-standby",
             Severity.UNVERIFIED,
@@ -43,7 +43,7 @@ def cautions_of_sleep(facts: HostFacts, path: str, never_sleep: bool) -> Iterato
         )
 
 
-def _may_be_modern(plan: PowerPlan) -> bool:
+def _may_have_modern_standby(plan: PowerPlan) -> bool:
     try:
         return plan.modern_standby
     except MissingFact:

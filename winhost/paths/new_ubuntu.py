@@ -15,13 +15,13 @@ from winhost.autoinstall.facts_manifest import (
     windows_esp_of,
 )
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
-from winhost.autoinstall.medium_files import before_settings
+from winhost.autoinstall.medium_files import files_before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable, if_available
 from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease, is_address
 from winhost.model.once import once
 from winhost.model.reason import Refusal
-from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, wanted_driver
-from winhost.paths.setting_values import DHCP, OfOneHost, OwnAddress, Sha256, Upload, matching, packed, public_key
+from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, select_driver
+from winhost.paths.setting_values import DHCP, HostSpecific, OwnAddress, Sha256, Upload, matching, pack, public_key
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.system import ShownGpus
@@ -42,7 +42,7 @@ class NewUbuntu(OwnAddress):
     hostname: Annotated[
         str,
         matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes"),
-        OfOneHost("host name"),
+        HostSpecific("host name"),
     ]
     key: Annotated[str, AfterValidator(public_key)] | None = None
     """The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that winhost
@@ -51,7 +51,9 @@ class NewUbuntu(OwnAddress):
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = "winhost"
     """The user who logs on with that key, and becomes root with sudo. There is no password."""
     mac: Annotated[
-        str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"), OfOneHost("MAC address")
+        str,
+        matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"),
+        HostSpecific("MAC address"),
     ] = AUTO
     """The MAC address of its network card. auto: the one over which Windows is reached."""
     installer: Annotated[str, AfterValidator(lambda version: InstallerRelease(version).version)] = "24.04.4"
@@ -194,7 +196,7 @@ class UbuntuDecisions(ContainersInside):
     def drivers(self) -> tuple[DriverChoice, ...]:
         """Raises UsageError (NoDriver)."""
         self._await()
-        chosen = wanted_driver(self._facts) if self._gpus else None
+        chosen = select_driver(self._facts) if self._gpus else None
         return (chosen,) if chosen else ()
 
     @property
@@ -235,5 +237,5 @@ class UbuntuDecisions(ContainersInside):
 @once
 def _files(words: str | None, esp: str) -> str:
     """Pack the files that winhost adds to the installer's for the PowerShell script that writes them."""
-    texts = {path: data.decode("utf-8") for path, data in before_settings(words, esp).items()}
-    return packed(json.dumps(texts, sort_keys=True).encode("ascii"))
+    texts = {path: data.decode("utf-8") for path, data in files_before_settings(words, esp).items()}
+    return pack(json.dumps(texts, sort_keys=True).encode("ascii"))

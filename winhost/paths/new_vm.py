@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_known
 from winhost.hardware.host_gpus import gpu_label
-from winhost.images.ubuntu_releases import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.ubuntu_releases import MIRROR, is_address, list_images, refuse_by_name
 from winhost.images.ubuntu_releases import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.model.written import Closed
-from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device, whole_size
+from winhost.paths.setting_values import HostSpecific, Sha256, Upload, matching, refuse_device_name, size_in_steps
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2 import File
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 _Size = Annotated[int, Field(strict=True, ge=1)]
 
 
-def _image(name: str) -> str:
+def _check_image_name(name: str) -> str:
     """Raises ValueError, and RefusedError for what would not start on Hyper-V."""
     refuse_by_name(name)
     if not CLOUD_IMAGE.fullmatch(name) and not is_file(name) and not is_address(name):
         raise ValueError(
-            f"should be {known_images()}, with a day as ubuntu-24.04@20260814 if you like, or else an https:// address "
+            f"should be {list_images()}, with a day as ubuntu-24.04@20260814 if you like, or else an https:// address "
             "or the path of a qcow2 or raw image (./FILE)"
         )
     return name
@@ -72,7 +72,7 @@ class Pinned(Closed):
 class VmImage(Closed):
     """A disk image for the VM: Ubuntu's server image for clouds, or one of your own."""
 
-    name: Annotated[str, AfterValidator(_image)] = "ubuntu-24.04"
+    name: Annotated[str, AfterValidator(_check_image_name)] = "ubuntu-24.04"
     """ubuntu-24.04 or ubuntu-26.04, its newest release or that of a day (ubuntu-24.04@20260814); or the address or the
     path of a qcow2 or raw image with cloud-init.
     """
@@ -105,7 +105,7 @@ def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: in
         if len(sockets) < 2:
             return
         told = [f"The host has {len(sockets)} sockets."]
-        nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
+        nodes = {gpu_label(gpu): node for gpu in gpus if (node := _numa_node(gpu)) is not None}
         for node in sorted({*nodes.values()}):
             told.append(f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}.")
         share = if_known(lambda: facts.memory.total // len(sockets))  # as if each socket had as much as the others
@@ -122,14 +122,14 @@ def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: in
         )
 
 
-def _node(gpu: Gpu) -> int | None:
+def _numa_node(gpu: Gpu) -> int | None:
     return if_known(lambda: gpu.pci.state.numa)
 
 
 # ---- settings and decisions
 
 
-FETCHED = "http"
+UPLOAD_BY_HTTP = "http"
 _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it
 _LEAST_MEMORY, _LEAST_DISK = GiB, 4 * GiB
 
@@ -140,17 +140,17 @@ class NewVm(VmNetworkSettings):
     name: Annotated[
         str,
         matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"),
-        AfterValidator(no_device),
-        OfOneHost("VM name"),
+        AfterValidator(refuse_device_name),
+        HostSpecific("VM name"),
     ]
     """The name of the VM and of the folder of its disk. No VM may have it yet."""
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)]
     """Virtual processors."""
     memory: Annotated[
-        str, whole_size(f"{size(_LEAST_MEMORY)} at least, in steps of {size(2 * MiB)}", 2 * MiB, _LEAST_MEMORY)
+        str, size_in_steps(f"{size(_LEAST_MEMORY)} at least, in steps of {size(2 * MiB)}", 2 * MiB, _LEAST_MEMORY)
     ]
     """Static: all of it is pinned while the VM runs."""
-    disk: Annotated[str, whole_size(f"{size(_LEAST_DISK)} at least, in steps of {size(MiB)}", MiB, _LEAST_DISK)]
+    disk: Annotated[str, size_in_steps(f"{size(_LEAST_DISK)} at least, in steps of {size(MiB)}", MiB, _LEAST_DISK)]
     """The size of its disk as the guest sees it. The file grows up to that, and the volume must have room for all of
     it.
     """
@@ -187,7 +187,7 @@ class NewVm(VmNetworkSettings):
         return self.image.pinned.disk_sha256 if self.image.pinned else None
 
 
-def made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
+def find_own_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
     """The VM, once winhost has made it. Raises MissingFact."""
     own = facts.find(OwnVm, asked.key)
     if own is None or not own.made or not own.ours:
@@ -202,9 +202,9 @@ class ComingVm(dict[str, str]):
         raise MissingFact(f"Vm.{part}", Unavailable(OwnVm.resource_type.name))
 
 
-def the_made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm]:
+def get_own_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm]:
     """Raises MissingFact until it is made."""
-    found = made_vm(facts, asked)
+    found = find_own_vm(facts, asked)
     if found is None:
         raise MissingFact("Vm", Unavailable(OwnVm.resource_type.name))
     return found
@@ -217,7 +217,7 @@ def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
     network = vm_network(facts, asked.name, asked)
     return {
         "name": asked.name,
-        "image": _known_disk(asked),
+        "image": _pinned_disk_sha256(asked),
         "size": parse_size(asked.disk),
         "cpus": asked.cpus,
         "memory": parse_size(asked.memory),
@@ -228,7 +228,7 @@ def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
     }
 
 
-def guest_of(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
+def guest_decisions(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
     """The decisions about its guest, where winhost sets that up. Raises MissingFact."""
     if asked.guest is None:
         return None
@@ -236,14 +236,14 @@ def guest_of(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
     return GuestDecisions(facts, asked.name, asked.guest, mac, lambda: vm_network(facts, asked.name, asked))
 
 
-def staged(asked: NewVm) -> Mapping[str, str]:
+def staged_disk_image(asked: NewVm) -> Mapping[str, str]:
     """The file that its disk is made of. Raises MissingFact."""
     name = asked.vhdx.name if asked.vhdx else asked.image.file
     source = asked.vhdx.source if asked.vhdx else f"./{name}"
-    return {"sha256": _known_disk(asked), "name": name, "source": source, "title": f"Disk image {name}"}
+    return {"sha256": _pinned_disk_sha256(asked), "name": name, "source": source, "title": f"Disk image {name}"}
 
 
-def _known_disk(asked: NewVm) -> str:
+def _pinned_disk_sha256(asked: NewVm) -> str:
     """Raises MissingFact for an image that is not pinned: what else is wrong is told before it is fetched."""
     if asked.disk_sha256 is None:
         raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))

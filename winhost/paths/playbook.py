@@ -26,7 +26,7 @@ REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 @once
-def settable() -> tuple[str, ...]:
+def settable_resources() -> tuple[str, ...]:
     """The resources that can be set, in alphabetical order."""
     return tuple(sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets))
 
@@ -34,7 +34,7 @@ def settable() -> tuple[str, ...]:
 class PlaybookResource(Closed):
     """One resource that the path wants, or one for each of a list."""
 
-    resource: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*settable()]))
+    resource: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*settable_resources()]))
     """A resource that can be set."""
     title: str
     """The title in the plan's table; may hold ${references}."""
@@ -51,7 +51,9 @@ class PlaybookResource(Closed):
     def _fits_its_resource_type(self) -> "PlaybookResource":
         resource = RESOURCE_TYPES.get(self.resource)
         if resource is None or not resource.sets:
-            raise ValueError(f"{self.resource} is not a resource that can be set; these can: {', '.join(settable())}")
+            raise ValueError(
+                f"{self.resource} is not a resource that can be set; these can: {', '.join(settable_resources())}"
+            )
         literal = {name: value for name, value in self.desired.items() if not REFERENCE.search(str(value))}
         misfit = resource.check_names(self.key, self.desired) or resource.check_values(literal)
         if misfit:
@@ -91,7 +93,7 @@ class Playbook(Closed):
     def with_settings(self, settings: Mapping[str, Json]) -> "Playbook":
         """Replace the settings. Raises WrongPlaybook."""
         changed = Playbook(schema=self.schema_, path=self.path, settings=dict(settings), resources=self.resources)
-        if faults := [*_wrong_settings(changed)] or [*_left_out(changed)]:
+        if faults := [*_settings_faults(changed)] or [*_missing_entries(changed)]:
             raise WrongPlaybook(faults)
         return changed
 
@@ -109,7 +111,7 @@ def read_playbook(path: Path) -> Playbook:
     file.
     """
     playbook = _shipped(path) or load_with_positions(path, Playbook, _faults).value
-    return playbook.model_copy(update={"settings": spelled_out(playbook.path, playbook.settings)})
+    return playbook.model_copy(update={"settings": expand_names(playbook.path, playbook.settings)})
 
 
 def _shipped(path: Path) -> Playbook | None:
@@ -129,7 +131,7 @@ def shipped_playbook(path: str) -> Any:
     return load_catalogue(shipped("playbooks") / f"{path}.yaml")
 
 
-def spelled_out(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
+def expand_names(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
     """The settings with what their names stand for: a plan holds that, and no later winhost means another by it.
 
     A name that is not known stays, for the parser of the settings to refuse.
@@ -157,12 +159,12 @@ def _faults(playbook: Playbook) -> Iterator[Mistake]:
     known = VOCABULARIES.get(playbook.path)
     if known is None:
         return
-    wrong_settings = [*_wrong_settings(playbook)]
+    wrong_settings = [*_settings_faults(playbook)]
     yield from wrong_settings
     if not wrong_settings:
-        yield from _left_out(playbook)
+        yield from _missing_entries(playbook)
     for number, entry in enumerate(playbook.resources):
-        for loc, wrong in _wrong_in(entry, known):
+        for loc, wrong in _entry_faults(entry, known):
             yield ("resources", number, *loc), wrong
     used = {entry.for_each for entry in playbook.resources}
     there = [each for each in known.together if each in used]
@@ -171,7 +173,7 @@ def _faults(playbook: Playbook) -> Iterator[Mistake]:
         yield ("resources",), f"{there[0]} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
 
 
-def _left_out(playbook: Playbook) -> Iterator[Mistake]:
+def _missing_entries(playbook: Playbook) -> Iterator[Mistake]:
     """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
     used = {entry.for_each for entry in playbook.resources}
     for setting, lists in VOCABULARIES[playbook.path].asked_for.items():
@@ -184,7 +186,7 @@ def _left_out(playbook: Playbook) -> Iterator[Mistake]:
             yield ("settings", *parts), f"needs entries for {', '.join(missing)}, which this playbook lacks"
 
 
-def _wrong_settings(playbook: Playbook) -> Iterator[Mistake]:
+def _settings_faults(playbook: Playbook) -> Iterator[Mistake]:
     try:
         _ = playbook.parsed_settings
     except ValidationError as error:
@@ -192,7 +194,7 @@ def _wrong_settings(playbook: Playbook) -> Iterator[Mistake]:
             yield ("settings", *loc), message
 
 
-def _wrong_in(entry: PlaybookResource, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:
+def _entry_faults(entry: PlaybookResource, known: Vocabulary) -> Iterator[tuple[tuple[str, ...], str]]:
     if entry.for_each is not None and entry.for_each not in known.lists:
         yield ("for_each",), f"should be one of: {', '.join(known.lists)}"
         return

@@ -19,11 +19,11 @@ from winhost.model.written import Closed
 from winhost.resources.values import is_device_name
 from winhost.resources.windows.distros import PUBLIC_KEY
 
-NO_SWAP = "0"
+SWAP_OFF = "0"
 _ENDS = "with a letter or a digit first and last"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _ACCOUNT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,18}[A-Za-z0-9])?"  # 20 characters at most, as local accounts have
-_LEAST_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
+_MIN_MEMORY = 256 * MiB  # microsoft/WSL, WslCoreConfig.cpp: less is not taken
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,63}[A-Za-z0-9_-]")  # of a file, as the host keeps it
 _VERSION = r"[0-9][A-Za-z0-9.+:~-]{0,63}"
 
@@ -48,7 +48,7 @@ def refuse_gateway(gateway: IPv4Address, address: str) -> None:
         raise ValueError(f"the gateway {gateway} is the own address of this Linux")
 
 
-def _at_least(text: str, least: Bytes, should: str) -> str:
+def _check_minimum(text: str, least: Bytes, should: str) -> str:
     """The text of a size with its unit, checked against a minimum."""
     try:
         enough = parse_size(text) >= least
@@ -59,7 +59,7 @@ def _at_least(text: str, least: Bytes, should: str) -> str:
     return text
 
 
-def whole_size(
+def size_in_steps(
     should: str, step: Bytes, least: Bytes, most: Bytes = 1 << 63, word: str | None = None
 ) -> AfterValidator:
     """Check that a text is a size in steps within bounds, or the word; `should` says the same in words."""
@@ -73,16 +73,16 @@ def whole_size(
 
 
 def swap_value(text: str) -> str:
-    return text if text in ("auto", NO_SWAP) else _at_least(text, MiB, "auto, 0 for none, or")
+    return text if text in ("auto", SWAP_OFF) else _check_minimum(text, MiB, "auto, 0 for none, or")
 
 
-def zero_as_text(given: object) -> object:
+def zero_to_text(given: object) -> object:
     """The number 0 of YAML as text."""
-    return NO_SWAP if given == 0 and type(given) is int else given
+    return SWAP_OFF if given == 0 and type(given) is int else given
 
 
 def memory_value(text: str) -> str:
-    return text if text == "auto" else _at_least(text, _LEAST_MEMORY, "auto, or")
+    return text if text == "auto" else _check_minimum(text, _MIN_MEMORY, "auto, or")
 
 
 def matching(pattern: str, should: str) -> AfterValidator:
@@ -96,24 +96,24 @@ def matching(pattern: str, should: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def packed(data: bytes) -> str:
+def pack(data: bytes) -> str:
     """Data as a host's script unpacks it: the same text for the same data."""
     return b64encode(compress(data, 9, mtime=0)).decode("ascii")
 
 
-def no_device(text: str) -> str:
+def refuse_device_name(text: str) -> str:
     """Raises ValueError for what Windows takes for a device."""
     if is_device_name(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
     return text
 
 
-def _source(text: str) -> str:
+def _check_source(text: str) -> str:
     if text.startswith(("./", ".\\")):
         name = text[2:]
         if not _PLAIN.fullmatch(name):
             raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
-        return f"./{no_device(name)}"
+        return f"./{refuse_device_name(name)}"
     if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
         raise ValueError(
             "should be an https:// address, the absolute path of a file on the host, or ./ and the name of a file that "
@@ -122,8 +122,12 @@ def _source(text: str) -> str:
     return text
 
 
-Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(no_device)]
-Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(no_device)]
+Name = Annotated[
+    str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(refuse_device_name)
+]
+Account = Annotated[
+    str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, {_ENDS}"), AfterValidator(refuse_device_name)
+]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
 Debian = Annotated[str, matching(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
 Upload = Literal["wire", "http", "sftp", "smb"]
@@ -131,14 +135,14 @@ Upload = Literal["wire", "http", "sftp", "smb"]
 host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP or to its administrative
 share.
 """
-Source = Annotated[str, AfterValidator(_source)]
+Source = Annotated[str, AfterValidator(_check_source)]
 
 
 # ---- values that belong to one host: given to several, two machines would have one address or one name
 
 
 @dataclass(frozen=True)
-class OfOneHost:
+class HostSpecific:
     """Marks such a setting, in Annotated. called: for people; but: words by which each host gets a value of its own."""
 
     called: str
@@ -146,7 +150,7 @@ class OfOneHost:
 
 
 @dataclass(frozen=True)
-class OwnValue:
+class HostSpecificValue:
     """called: as in OfOneHost; setting: its name, as --set takes it."""
 
     called: str
@@ -160,18 +164,18 @@ class OwnValue:
         return self.called, str(ip_interface(value).ip) if self.called == "address" else value
 
 
-def own_values(settings: BaseModel, within: str = "") -> Iterator[OwnValue]:
+def host_specific_values(settings: BaseModel, within: str = "") -> Iterator[HostSpecificValue]:
     """The settings of a path that are specific to one host."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
-            yield from own_values(value, f"{within}{name}.")
+            yield from host_specific_values(value, f"{within}{name}.")
         for mark in field.metadata:
-            if isinstance(mark, OfOneHost) and isinstance(value, str) and value not in mark.but:
-                yield OwnValue(mark.called, f"{within}{name}", value)
+            if isinstance(mark, HostSpecific) and isinstance(value, str) and value not in mark.but:
+                yield HostSpecificValue(mark.called, f"{within}{name}", value)
 
 
-def refuse_for_several(given: Iterable[OwnValue]) -> None:
+def refuse_for_several(given: Iterable[HostSpecificValue]) -> None:
     """Raises UsageError (ForOneHost) for the first: the same request goes to several hosts."""
     for each in given:
         raise UsageError(
@@ -184,7 +188,7 @@ def refuse_for_several(given: Iterable[OwnValue]) -> None:
 
 def refuse_shared(hosts: Iterable[tuple[str, BaseModel]]) -> None:
     """Raises UsageError (SharedValue) where two of these hosts would get the same."""
-    each = [(host, own) for host, settings in hosts for own in own_values(settings)]
+    each = [(host, own) for host, settings in hosts for own in host_specific_values(settings)]
     for (host, own), (other, others) in combinations(each, 2):
         if host != other and own.same == others.same:
             raise UsageError(
@@ -220,7 +224,7 @@ class PublishedEndpoint(Closed):
 DHCP = "dhcp"
 
 
-def _listed(given: object) -> object:
+def _split_list(given: object) -> object:
     """`192.0.2.1,192.0.2.2` of a command line."""
     return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
 
@@ -228,10 +232,10 @@ def _listed(given: object) -> object:
 class OwnAddress(Closed):
     """The settings of an address of its own."""
 
-    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = DHCP
+    address: Annotated[str, AfterValidator(address_value), HostSpecific("address")] = DHCP
     """The address with its prefix, as 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
     gateway: IPv4Address | None = None
-    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = ()
+    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_split_list)] = ()
     """Name servers. Left out behind NAT: those of the host."""
 
     @model_validator(mode="after")
@@ -253,7 +257,7 @@ class OwnAddress(Closed):
 # ---- public keys of SSH: whether a line of `authorized_keys` is a key that sshd can take
 
 
-NEXT = "A new pair: ssh-keygen -t ed25519; the .pub file is the one to give"
+NEW_KEY_HINT = "A new pair: ssh-keygen -t ed25519; the .pub file is the one to give"
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File")
 _POINTS = {b"nistp256": 65, b"nistp384": 97, b"nistp521": 133}  # RFC 5656, uncompressed
 
@@ -272,20 +276,21 @@ def public_key(line: str) -> str:
     refuse_private(line)
     if not re.fullmatch(PUBLIC_KEY, line):
         raise ValueError(
-            "should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks. " + NEXT
+            "should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks. "
+            + NEW_KEY_HINT
         )
     kind, data = line.split(" ")[:2]
-    if wrong := _wrong(kind.encode(), data):
-        raise ValueError(f"this is no whole {kind} key: {wrong}. Copy the line of the .pub file again. {NEXT}")
+    if wrong := _key_fault(kind.encode(), data):
+        raise ValueError(f"this is no whole {kind} key: {wrong}. Copy the line of the .pub file again. {NEW_KEY_HINT}")
     return line
 
 
-def _wrong(kind: bytes, data: str) -> str | None:
+def _key_fault(kind: bytes, data: str) -> str | None:
     """Say what is wrong with the data of a key. RFC 4253, 6.6: fields, each after its length; the first names
     the type.
     """
     try:
-        name, *fields = _fields(a2b_base64(data, strict_mode=True))
+        name, *fields = _split_fields(a2b_base64(data, strict_mode=True))
     except (Error, ValueError):
         return "its text is cut off, or something is in it that does not belong there"
     if name != kind:
@@ -300,7 +305,7 @@ def _wrong(kind: bytes, data: str) -> str | None:
     return None if whole else "its text has not the parts of such a key"
 
 
-def _fields(data: bytes) -> Iterator[bytes]:
+def _split_fields(data: bytes) -> Iterator[bytes]:
     """Raises ValueError where lengths do not add up, or where there is nothing."""
     if not data:
         raise ValueError("nothing")

@@ -13,7 +13,7 @@ from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.written import Closed
-from winhost.paths.setting_values import matching, packed, public_key
+from winhost.paths.setting_values import matching, pack, public_key
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.accounts import SshHostKey
@@ -64,7 +64,7 @@ class GuestDecisions:
         else:
             network = self._network()
             _ = network.known_switch  # until that is made there is no VM to put it into
-            template = _template(self._key["name"], self._guest, self._mac, network)
+            template = _seed_template(self._key["name"], self._guest, self._mac, network)
             made_with = {"user": self._guest.user, "address": network.address, "template": template}
         return ({**self._key, "stage": ATTACHED, **made_with},)
 
@@ -116,7 +116,7 @@ class GuestDecisions:
 
     def _answering(self) -> SshHostKey:
         if self._own is None:
-            raise awaited()
+            raise guest_not_ready()
         return self._own
 
     @property
@@ -130,7 +130,7 @@ class GuestDecisions:
         return own is not None and (own.next is not None or own.key != seed.host_keys[0] or seed.stage is None)
 
 
-def refuse_without_pci(facts: HostFacts) -> None:
+def refuse_without_pci_driver(facts: HostFacts) -> None:
     """Refuse a guest without the only driver that shows it what Hyper-V assigns. Raises UsageError: NoPciDriver."""
     with suppress(MissingFact):  # what it does not tell is no reason
         system = facts.the(LinuxSystem)
@@ -143,13 +143,13 @@ def refuse_without_pci(facts: HostFacts) -> None:
             )
 
 
-def awaited() -> MissingFact:
+def guest_not_ready() -> MissingFact:
     """The missing fact for whatever waits until the guest is set up."""
     return MissingFact("SshHostKey", Unavailable(VmSeed.resource_type.name))
 
 
 @once
-def _template(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
+def _seed_template(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
     """Its CD without keys, as the host takes it."""
     address = None
     if network.address is not None and network.gateway is not None:
@@ -157,4 +157,4 @@ def _template(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
         address = GuestAddress(ip_interface(network.address), ip_address(network.gateway), resolvers)
     keys = (guest.key,) if guest.key else ()  # without one the plan is refused
     disc = seed_template(GuestSeed(name, guest.user, keys, mac, address))
-    return packed(disc)
+    return pack(disc)

@@ -12,7 +12,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
 from winhost.paths.setting_values import DHCP, OwnAddress, PublishedEndpoint
-from winhost.paths.wsl2 import networks
+from winhost.paths.wsl2 import host_networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.network import NatSwitch
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
@@ -59,9 +59,9 @@ class VmNetwork:
 
 def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwork:
     """Raises Refusal, MissingFact."""
-    switch = _switch(facts, asked.switch)
-    nat = _nat(facts, switch)
-    found = _outside(asked, switch) if nat is None else _behind(facts, name, asked, nat)
+    switch = _choose_switch(facts, asked.switch)
+    nat = _choose_nat(facts, switch)
+    found = _bridged_network(asked, switch) if nat is None else _nat_network(facts, name, asked, nat)
     address = str(IPv4Interface(found.address).ip) if found.address else None
     for adapter in facts.all(NetworkAdapter) if address else ():
         if any(each.address == address for each in adapter.state.addresses):
@@ -80,7 +80,7 @@ def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Jso
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
 
 
-def forwards(
+def guest_forwards(
     facts: HostFacts, network: VmNetwork, asked: VmNetworkSettings, endpoint: PublishedEndpoint | None = None
 ) -> tuple[Mapping[str, Json], ...]:
     """The ports of the host that lead to the guest's SSH, and to what it serves, where it is behind NAT. Raises
@@ -88,7 +88,7 @@ def forwards(
     """
     if network.nat is None or network.address is None:
         return ()
-    allowed = list(map(str, asked.allow)) or list(networks(facts))
+    allowed = list(map(str, asked.allow)) or list(host_networks(facts))
     target = str(IPv4Interface(network.address).ip)
     named = "as you set it" if asked.allow else "the host's own; others: --set new_vm.allow=[…]"
     who = f"{', '.join(allowed)} ({named})"
@@ -99,7 +99,7 @@ def forwards(
     return ({**ssh, "what": "SSH"}, {**served, "who": endpoint.who, "what": "the endpoint"})
 
 
-def _outside(asked: VmNetworkSettings, switch: Instance[VmSwitch] | None) -> VmNetwork:
+def _bridged_network(asked: VmNetworkSettings, switch: Instance[VmSwitch] | None) -> VmNetwork:
     assert switch is not None
     dns = tuple(map(str, asked.dns))
     if asked.address == DHCP:
@@ -113,15 +113,15 @@ def _outside(asked: VmNetworkSettings, switch: Instance[VmSwitch] | None) -> VmN
     return VmNetwork(switch.key["switch"], asked.address, str(asked.gateway), dns)
 
 
-def _behind(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitch) -> VmNetwork:
+def _nat_network(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitch) -> VmNetwork:
     assert nat.network is not None
     network = IPv4Network(nat.network)
-    address = _in_nat(network, name) if asked.address == DHCP else IPv4Interface(asked.address)
+    address = _nat_address(network, name) if asked.address == DHCP else IPv4Interface(asked.address)
     if address.network != network:
         raise Refusal(
             "vm.not-in-nat",
             f"The address {address} is not in the network behind NAT, {network}.",
-            f"Choose one of that network, as {_in_nat(network, name)}, or leave --address out.",
+            f"Choose one of that network, as {_nat_address(network, name)}, or leave --address out.",
         )
     gateway = nat.address or str(network[1])
     dns = tuple(map(str, asked.dns)) or tuple(_host_dns(facts))
@@ -134,7 +134,7 @@ def _behind(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitc
     return VmNetwork(nat.switch, str(address), gateway, dns, str(network))
 
 
-def _in_nat(network: IPv4Network, name: str) -> IPv4Interface:
+def _nat_address(network: IPv4Network, name: str) -> IPv4Interface:
     """Choose an address behind NAT, always the same for a VM of this name."""
     free = network.num_addresses - _FIRST_GUEST - 1
     at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % free if free > 0 else 2
@@ -148,7 +148,7 @@ def _host_dns(facts: HostFacts) -> Iterator[str]:
     return (each for each in servers if (found := ip_address(each)).version == 4 and not found.is_loopback)
 
 
-def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | None:
+def _choose_nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | None:
     """Find the NAT that the VM will be behind: that of its switch, or one that is still to be made."""
     every = [each.state for each in facts.all(NatSwitch)]
     if switch is not None:
@@ -186,7 +186,7 @@ def _free_range(facts: HostFacts) -> str:
     )
 
 
-def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
+def _choose_switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
     """Choose the named switch; else the only external one with a link; else that of the host's NAT; None to make one.
 
     winhost never makes an external one: that could cut the way to the host.

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from pydantic import BaseModel, ConfigDict
 
 from winhost.core.dataclass import dataclass
-from winhost.paths.never_sleep import POWER_PLAN
+from winhost.paths.never_sleep import POWER_PLAN_PARTS
 
 
 class NoSettings(BaseModel):
@@ -78,7 +78,7 @@ VOCABULARIES = {
         {
             "gpus": _FUNCTION,
             "companions": _FUNCTION,
-            "power_plans": POWER_PLAN,
+            "power_plans": POWER_PLAN_PARTS,
             "new_vms": _NEW_VM,
             "new_images": _STAGED,
             "nat_switches": ("name", "network"),
@@ -165,7 +165,7 @@ VOCABULARIES = {
             "files": ("path", "text", "title", "why"),
             "units": ("name",),
             "specs": ("title",),
-            "power_plans": POWER_PLAN,
+            "power_plans": POWER_PLAN_PARTS,
         },
         "wsl2:Wsl2Settings",
         {"image": "wsl2:images"},

@@ -21,11 +21,11 @@ from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size, size
 from winhost.model.written import Closed
 from winhost.paths.setting_values import (
-    NO_SWAP,
+    SWAP_OFF,
     Account,
     Debian,
+    HostSpecific,
     Name,
-    OfOneHost,
     PublishedEndpoint,
     Sha256,
     Source,
@@ -35,7 +35,7 @@ from winhost.paths.setting_values import (
     public_key,
     refuse_gateway,
     swap_value,
-    zero_as_text,
+    zero_to_text,
 )
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.network import ExternalSwitch
@@ -50,7 +50,7 @@ def images() -> Mapping[str, Mapping[str, str]]:
     return known
 
 
-def named(image: object) -> object:
+def resolve_image(image: object) -> object:
     """Source and hash of the named image; a mapping unchanged. Raises ValueError."""
     if not isinstance(image, str):
         return image
@@ -66,7 +66,7 @@ def named(image: object) -> object:
 
 
 AUTO = "auto"
-_MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalSwitch makes
+_OWN_SWITCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalSwitch makes
 FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
 
 
@@ -120,13 +120,13 @@ class Bridge(Closed):
     """The network adapter to make the switch on, by name or interface GUID, or auto: a wired one with a link, rather
     not the one that winhost comes through. No other one is touched.
     """
-    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = "dhcp"
+    address: Annotated[str, AfterValidator(address_value), HostSpecific("address")] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
 
     @model_validator(mode="after")
     def _agrees(self) -> "Bridge":
-        if self.adapter is not None and not _MADE.fullmatch(self.switch):
+        if self.adapter is not None and not _OWN_SWITCH_NAME.fullmatch(self.switch):
             raise ValueError(f"{self.switch}: a switch that is made has a name of 1 to 32 letters, digits, - and _")
         if self.address == "dhcp":
             if self.gateway or self.dns:
@@ -177,12 +177,12 @@ class Wsl2Settings(Closed):
     administrator: bool = False
     """Make the account that owns the distro an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
-    image: Annotated[File, BeforeValidator(named)]
+    image: Annotated[File, BeforeValidator(resolve_image)]
     """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: WslPackage
     memory: Annotated[str, AfterValidator(memory_value)] = "auto"
     """The memory of the Linux: auto, or a size such as 48 GiB."""
-    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
+    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_to_text)] = "auto"
     """auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
@@ -213,7 +213,7 @@ class Wsl2Settings(Closed):
         text: str = getattr(self, name)
         if text == "auto":
             return None
-        return 0 if text == NO_SWAP else parse_size(text)
+        return 0 if text == SWAP_OFF else parse_size(text)
 
 
 # ---- memory of the VM
@@ -227,7 +227,7 @@ class WslMemory:
     why: str
 
 
-def memory(facts: HostFacts, gpus: Sequence[Gpu], stated: Bytes | None) -> WslMemory:
+def wsl_memory(facts: HostFacts, gpus: Sequence[Gpu], stated: Bytes | None) -> WslMemory:
     """Give WSL at least the memory of all GPUs, if the host has as much besides what Windows needs. Raises MissingFact.
     With less than the GPUs have, WSL was seen to fail on them (microsoft/WSL #40678); by itself it takes half of the
     host's memory.
@@ -271,7 +271,7 @@ def mac_address(machine_id: str, account: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (LOCAL_MAC, *drawn[:5]))
 
 
-def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
+def bridge_adapter(facts: HostFacts, bridge: Bridge) -> str | None:
     """The interface GUID of the adapter for a switch: by that or by its exact name, or the one that suits best.
 
     None where none is asked for. Raises NotOnHost, Refusal where none suits, MissingFact.
@@ -281,8 +281,8 @@ def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
     if bridge.adapter == AUTO:
         return _best_adapter(facts, bridge.switch)
     known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
-    named = (bridge.adapter.strip("{}").lower(), bridge.adapter)
-    found = [guid for guid, name in known.items() if guid == named[0] or name == named[1]]
+    names = (bridge.adapter.strip("{}").lower(), bridge.adapter)
+    found = [guid for guid, name in known.items() if guid == names[0] or name == names[1]]
     if len(found) != 1:
         raise NotOnHost(facts.host, "network adapter", bridge.adapter, known, several=bool(found))
     return found[0]
@@ -306,7 +306,7 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
     return fit[0][-1]
 
 
-def networks(facts: HostFacts) -> tuple[str, ...]:
+def host_networks(facts: HostFacts) -> tuple[str, ...]:
     """IPv4 networks of the adapters that lead out of the host, as `192.0.2.0/24`. Raises MissingFact.
 
     The same before and after a switch was made on one of them: then the host's own port on it has the addresses.
@@ -319,19 +319,19 @@ def networks(facts: HostFacts) -> tuple[str, ...]:
     return tuple(sorted({str(each.network) for each in found if each.version == 4 and not each.is_link_local}))
 
 
-def allowed(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
+def allowed_networks(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
     """Networks that may connect: those that were named, else the host's own.
 
     Raises Refusal where it is in none, MissingFact.
     """
-    named = tuple(map(str, settings.access.allow)) or networks(facts)
-    if not named:
+    chosen = tuple(map(str, settings.access.allow)) or host_networks(facts)
+    if not chosen:
         raise Refusal(
             "wsl.nobody-allowed",
             "No network adapter of the host has an address, so no network is allowed to reach the distro.",
             "Set the networks that may connect: --set access.allow=[192.0.2.0/24]",
         )
-    return named
+    return chosen
 
 
 def network_file(static: GuestAddress) -> str:

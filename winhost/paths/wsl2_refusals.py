@@ -10,9 +10,9 @@ from winhost.hardware.host_gpus import gpu_memory, runs_cuda
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
-from winhost.paths.never_sleep import cautions_of_sleep
+from winhost.paths.never_sleep import sleep_cautions
 from winhost.paths.playbook import PlaybookResource
-from winhost.paths.wsl2 import Bridge, Wsl2Settings, adapter, allowed, memory
+from winhost.paths.wsl2 import Bridge, Wsl2Settings, allowed_networks, bridge_adapter, wsl_memory
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver
@@ -25,7 +25,7 @@ from winhost.sizing.memories import WINDOWS_USABLE
 
 
 S = TypeVar("S", bound=State)
-_OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # resources of what is ours alone
+_OWNED_RESOURCES = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # used by winhost alone
 
 
 def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[DesiredResource]) -> Iterator[Refusal]:
@@ -33,34 +33,34 @@ def refusals(facts: HostFacts, settings: Wsl2Settings, desired: Iterable[Desired
 
     Raises MissingFact where accounts, distros or the network could not be read, and NotOnHost.
     """
-    ours = [each.key for each in desired if each.resource in _OWNED]
+    ours = [each.key for each in desired if each.resource in _OWNED_RESOURCES]
     # Windows and WSL do not tell such names apart by their case.
     accounts = {name.casefold(): name for name in (settings.account, *(key["account"] for key in ours))}
     distros = {key["distro"].casefold(): key["distro"] for key in ours if "distro" in key}
     distros[settings.distro.casefold()] = settings.distro
     for account in facts.all(LocalAccount):
         if name := accounts.get(account.key["account"].casefold()):
-            yield from _of_account(account.state, account.key["account"], name)
-    yield from _of_tasks(facts, accounts)
-    for distro in _seen(facts, WslDistro):
+            yield from _account_refusals(account.state, account.key["account"], name)
+    yield from _task_refusals(facts, accounts)
+    for distro in _available_instances(facts, WslDistro):
         if distro.key["account"].casefold() in accounts and (name := distros.get(distro.key["distro"].casefold())):
-            yield from _of_distro(distro, name)
-    yield from _of_memory(facts, settings)
+            yield from _distro_refusals(distro, name)
+    yield from _memory_refusals(facts, settings)
     if settings.bridge:
-        yield from _of_bridge(facts, settings.bridge)
+        yield from _bridge_refusals(facts, settings.bridge)
     if settings.access.key is not None:
-        yield from _of_access(facts, settings)
-    yield from _of_linux(facts)
+        yield from _access_refusals(facts, settings)
+    yield from _linux_refusals(facts)
 
 
-def _of_access(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
+def _access_refusals(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
     """This computer must be able to reach the distro: without that, the plan would stop after all changes in Windows.
 
     An IPv6 session is not refused: it does not show this computer's IPv4 address.
     """
     try:
         peers = [ip_address(peer) for peer in facts.session.peers]
-        may = allowed(facts, settings)
+        may = allowed_networks(facts, settings)
     except MissingFact:
         return
     if peers and not any(peer.version == 6 or any(peer in ip_network(each) for each in may) for peer in peers):
@@ -72,7 +72,7 @@ def _of_access(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
         )
 
 
-def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
+def _memory_refusals(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
     stated, total = settings.stated("memory"), facts.memory.total
     if stated is not None and stated > total:
         told = size if about(stated) == about(total) else about
@@ -83,12 +83,12 @@ def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
         )
 
 
-def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
+def _available_instances(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
     """The instances; none where what they depend on is missing, such as Hyper-V."""
     return if_available(lambda: facts.all(state)) or ()
 
 
-def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
+def _linux_refusals(facts: HostFacts) -> Iterator[Refusal]:
     """Refuse a Linux GPU driver in the distro, which is read once there is SSH access."""
     driver = if_available(lambda: facts.the(LinuxGpuDriver))
     if driver and driver.packages:
@@ -99,7 +99,7 @@ def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
         )
 
 
-def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refusal]:
+def _account_refusals(account: LocalAccount, name: str, desired: str) -> Iterator[Refusal]:
     if not account.ours:
         yield Refusal(
             "wsl.account-taken",
@@ -126,7 +126,7 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
         )
 
 
-def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
+def _task_refusals(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
     """Refuse what no step of a plan can restore: a deleted account, and rights that a policy denies."""
     there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
     distros = facts.answer(WslDistro.resource_type.name)
@@ -152,7 +152,7 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
                 )
 
 
-def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
+def _distro_refusals(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
     account, name = distro.key["account"], distro.key["distro"]
     if distro.state.image is None:
         yield Refusal(
@@ -168,9 +168,9 @@ def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:
         )
 
 
-def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
+def _bridge_refusals(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
     """Switches that `New-VMSwitch` would refuse, or with which WSL would start without a network."""
-    switches = {switch.key["switch"]: switch.state for switch in _seen(facts, VmSwitch)}
+    switches = {switch.key["switch"]: switch.state for switch in _available_instances(facts, VmSwitch)}
     known = {guid: switch for guid, switch in switches.items() if switch.name.casefold() == bridge.switch.casefold()}
     if bridge.adapter is None:
         if not any((each.name, each.kind) == (bridge.switch, "external") for each in known.values()):
@@ -180,7 +180,7 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
                 "Set the adapter to create it on: --set bridge.adapter=NAME (or auto), or use an existing switch.",
             )
         return
-    guid = adapter(facts, bridge)
+    guid = bridge_adapter(facts, bridge)
     chosen = next(each.state for each in facts.all(NetworkAdapter) if each.key["adapter"] == guid)
     bound = chosen.switch
     for other, switch in known.items():
@@ -203,8 +203,8 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
 
 def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
     """The cautions from the settings and from the playbook's resources."""
-    yield from _cautions_of_memory(facts, settings)
-    yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
+    yield from _memory_cautions(facts, settings)
+    yield from sleep_cautions(facts, "wsl2", settings.never_sleep)
     if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):
         yield Caution(
             "wsl.no-way-in",
@@ -226,12 +226,12 @@ def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[Pla
         )
 
 
-def _cautions_of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
+def _memory_cautions(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
     """Cautions about memory. Where it is unknown or no setting would be large enough, rules report that instead."""
     try:
         gpus = tuple(filter(runs_cuda, facts.gpus))
         total, gpus_have = facts.memory.total, sum(map(gpu_memory, gpus))
-        given = memory(facts, gpus, settings.stated("memory")).given
+        given = wsl_memory(facts, gpus, settings.stated("memory")).given
     except MissingFact:
         return
     if given < gpus_have <= total:

@@ -17,7 +17,7 @@ from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.windows.read_only import Processor, Vm
-from winhost.resources.windows.vms import ASSIGNED, VmMemory, VmMmio, owner
+from winhost.resources.windows.vms import ASSIGNED, VmMemory, VmMmio, assigned_vm
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def _make_gpu_view(facts: HostFacts, gpu: Gpu, number: int) -> GpuView:
         driver=format_fact(lambda: state.driver_model or "no GPU driver"),
         displays=format_fact(lambda: state.displays),
         assignment="assigned" if assignment.startswith(ASSIGNED) else assignment,
-        vm=owner(assignment),
+        vm=assigned_vm(assignment),
         serves=is_compute_gpu(gpu),
         cuda=is_compute_gpu(gpu) and runs_cuda(gpu),
     )

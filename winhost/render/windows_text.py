@@ -5,7 +5,7 @@ from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import gpu_memory
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.paths.disks import on_disk
+from winhost.paths.disks import partitions_on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disks import (
@@ -79,7 +79,7 @@ def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
 
 
 def _format_partitions(host: HostFacts, disk: Disk) -> str:
-    partitions = [part.state for part in on_disk(host, disk.guid)]
+    partitions = [part.state for part in partitions_on_disk(host, disk.guid)]
     names = (
         f"{part.letter}:" if part.letter else _PARTITION_KINDS.get(part.type, "another system's") for part in partitions
     )

@@ -1,4 +1,4 @@
-"""One Compose project that serves a workload, for users who deploy it themselves: engines, models and gateway.
+"""A Compose project that serves a workload, for users who deploy it themselves: engines, models and gateway.
 
 No engine has a port: each listens on a socket in a volume that it shares only with the gateway.
 """
@@ -24,14 +24,14 @@ from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
 _FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
-# It has no capabilities, so it needs the group of the sockets, which is root's, to reach them.
+# The gateway has no capabilities, so it needs the group of the sockets, which is root's, to reach them.
 _USER = "65534:0"
 _HEALTH = (
     "import http.client, socket, sys; c = http.client.HTTPConnection('localhost'); "
     "c.sock = socket.socket(socket.AF_UNIX); c.sock.settimeout(10); c.sock.connect(sys.argv[1]); "
     "c.request('GET', '/health'); sys.exit(c.getresponse().status != 200)"
 )
-_LISTENS = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
+_CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
 _FETCH = (
     "import sys; from huggingface_hub import snapshot_download; "
     "snapshot_download(sys.argv[1], revision=sys.argv[2], local_dir='/model')"
@@ -44,7 +44,7 @@ _HEAD = """\
 # An engine has no network and no port: only the gateway reaches its socket. Keys stand here as hashes.
 """
 
-_TAKES_A_PLAN = {
+_ONLY_IN_PLANS = {
     "standby": "a plan sets up the second engine",
     "idle": "a plan sets up models that leave their GPUs",
     "yield_to": "a plan sets up models that leave their GPUs",
@@ -54,9 +54,9 @@ _TAKES_A_PLAN = {
 
 @dataclass(frozen=True)
 class ComposeRequest:
-    """image: with its digest; keys: lines of the gateway's file; tls: paths of a certificate and its key, which the
-    group root may read, on the machine that serves; path: of a Windows host, what leads to its Linux; hub: another
-    than huggingface.co.
+    """image: with its digest; keys: lines of the gateway's file of keys; tls: paths of a certificate and its key on the
+    machine that serves, readable by the group root; path: the path to the Linux of a Windows host; hub: the URL of a
+    hub other than huggingface.co.
     """
 
     workload: Workload
@@ -71,7 +71,7 @@ class ComposeRequest:
 
 @dataclass(frozen=True)
 class ComposeProject:
-    """text: of compose.yaml; notes: what to know of it, as sentences."""
+    """text: of compose.yaml; notes: sentences for the user."""
 
     host: str
     text: str
@@ -79,16 +79,16 @@ class ComposeProject:
 
 
 def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> ComposeProject:
-    """version: of winhost. Raises UsageError (NoRevision), ValueError, and as `serving` does."""
+    """Make the project. version: of winhost. Raises UsageError (NoRevision), ValueError, and as `serving` does."""
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.LMCACHE:
         raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
     if any(model.load_format is LoadFormat.PACKED for model in request.workload.models):
         raise ValueError("load_format: packed takes a step that packs, which a plan has; here leave it out")
-    for name, why in _TAKES_A_PLAN.items():
+    for name, why in _ONLY_IN_PLANS.items():
         if getattr(request.workload.availability, name):
             raise ValueError(f"availability.{name}: {why}; leave it out of what Compose starts")
-    found = awake(facts, request.workload, request.path)
+    found = serve_without_sleep(facts, request.workload, request.path)
     models: list[Json] = [published_model(model, {"socket": socket(model.name)}) for model in request.workload.models]
     settings = workload_settings(request.workload, request.listen, models, plain_http=request.plain_http)
     files = gateway_files(settings, request.keys, request.tls)
@@ -121,19 +121,19 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
     return ComposeProject(found.host, compose_text(document, head), tuple(_notes(request, found)))
 
 
-def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
-    """Choose profiles that never switch on vLLM's development mode: only on a Linux that winhost sets up does the
-    gateway alone reach these endpoints. Raises as `serving` does.
+def serve_without_sleep(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
+    """Choose profiles that never turn on vLLM's development mode, because here others than the gateway could reach its
+    endpoints. Raises as `serving` does.
     """
-    found = serving(facts, workload, path=path)
+    default = serving(facts, workload, path=path)
     if not any(model.sleeps for model in workload.models):
-        return found
-    return serving(facts, workload, no_sleep(base_of(found.models[0].profile)), path=path)
+        return default
+    return serving(facts, workload, no_sleep(base_of(default.models[0].profile)), path=path)
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
-    """The service of an engine. Engines on one GPU start one after the other, because two that start at once count each
-    other's memory as their own.
+    """The service of an engine. Engines on one GPU start one after the other, because engines that start at the same
+    time count each other's memory as their own. before: the engine that starts last so far on each GPU.
     """
     name, spec = slug(model.name), replace(served.spec, image=request.image)
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
@@ -143,7 +143,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
     waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.gpus}
     return {
         **hardened(str(spec.image), "unless-stopped"),
-        # A socket that a killed engine left would be in the way.
+        # A killed engine leaves its socket, and vLLM does not replace it.
         **compose_engine(spec, f"rm -f {served.socket}; {START}"),
         **({"profiles": ["by-turns"]} if model.sleeps else {}),
         "depends_on": {
@@ -160,7 +160,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
 
 
 def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
-    """The service that downloads a model at one commit, with the library of the image, and ends once that is there."""
+    """The service that downloads a model at one commit, with the library in the image, and then ends."""
     environment = {"NVIDIA_VISIBLE_DEVICES": "void", "HF_HOME": "/tmp"}  # noqa: S108 - of its own container
     if request.hub:
         environment["HF_ENDPOINT"] = compose_literal(request.hub)
@@ -194,7 +194,7 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
     ufw. Its file system is not read-only as a whole, because Compose has to write its configuration into it.
     """
     address, port = request.listen
-    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
+    probed = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound
     mounts = [f"socket-{slug(model.name)}:{socket_folder(model.name)}:ro" for model in request.workload.models]
     mounts += [
         f"{path}:{_SECRETS}/{name}:ro" for name, path in zip(("certificate", "key"), request.tls or (), strict=False)
@@ -213,16 +213,17 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
         "configs": [
             {"source": _config(path), "target": f"{_SECRETS if path == 'keys' else _FOLDER}/{path}"} for path in files
         ],
-        "healthcheck": {"test": ["CMD", "python3", "-I", "-c", _LISTENS, asked, str(port)], "interval": "15s"},
+        "healthcheck": {"test": ["CMD", "python3", "-I", "-c", _CONNECT, probed, str(port)], "interval": "15s"},
     }
 
 
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
-    # In memory, and open only to root and its group, as /run/winhost-engines is on a Linux that winhost sets up.
-    entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
+    # Sockets are in memory, and open only to root and its group, as in /run/winhost-engines on a Linux that winhost
+    # sets up.
+    socket_options = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
     for model in workload.models:
         yield f"model-{slug(model.name)}", None
-        yield f"socket-{slug(model.name)}", {"driver": "local", "driver_opts": entered}
+        yield f"socket-{slug(model.name)}", {"driver": "local", "driver_opts": socket_options}
         if workload.kv_mirror:
             yield f"kv-{slug(model.name)}", None
     yield CACHE, None

@@ -1,4 +1,4 @@
-"""/etc/winhost/serving.json, which tells `winhost serve` and administrators what a Linux serves. A plan writes it."""
+"""The file /etc/winhost/serving.json: what a Linux serves, for `winhost serve` and administrators. A plan writes it."""
 
 import json
 from dataclasses import asdict, fields
@@ -24,14 +24,14 @@ GpuNumber: TypeAlias = Annotated[int, Field(ge=0, le=255)]
 
 
 class NotDeployed(ValueError):
-    """The text is no such file. Says where, and what is expected there."""
+    """The text is not a valid serving.json. The message says where, and what is expected there."""
 
 
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedEngine:
-    """model: as clients call it; served_name: as the engine does; image: with its digest, None where vLLM runs without
-    a container; gpus: numbers of its GPUs; turns: the gateway starts and stops it; stands_by: it is the second engine
-    of that model, and clients do not call it.
+    """model: the name for clients; served_name: the name that the engine reports; image: with its digest, None if vLLM
+    runs without a container; gpus: numbers of its GPUs; turns: the gateway starts and stops it; stands_by: the model
+    that it is a standby of; clients do not call a standby.
     """
 
     model: _Name
@@ -49,7 +49,7 @@ class DeployedEngine:
 
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedGateway:
-    """listen: an address and a port; yields: somebody may ask it for the GPUs."""
+    """listen: an address and a port; yields: the gateway gives up the GPUs on request."""
 
     unit: Annotated[str, Field(pattern=r"^winhost-gateway\.service$")]
     listen: Annotated[str, Field(pattern=r"^[0-9A-Fa-f:.\[\]]{2,60}:[0-9]{1,5}$")]
@@ -66,13 +66,13 @@ class DeployedGateway:
         return int(self.listen.rpartition(":")[2])
 
     def url(self, address: str) -> str:
-        """The URL where the machine is reached at this address."""
+        """Return the URL of the gateway on a machine with this address."""
         return f"{'https' if self.tls else 'http'}://{endpoint(address, self.port)}"
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """The deployment, in the order in which engines start."""
+    """The content of serving.json. engines: in the order in which they start."""
 
     engines: tuple[DeployedEngine, ...]
     gateway: DeployedGateway
@@ -83,7 +83,7 @@ class Deployed:
         return tuple(each for each in self.engines if each.stands_by is None)
 
     def text(self) -> str:
-        """The file."""
+        """Return the text of the file."""
         engines = [asdict(each) for each in self.engines]
         document = {"format": FORMAT, "engines": engines, "gateway": asdict(self.gateway)}
         return json.dumps(document, indent=2) + "\n"
@@ -109,7 +109,7 @@ class Deployed:
 
 
 def endpoint(address: str, port: int) -> str:
-    """An address and a port in one text, with the brackets of IPv6."""
+    """Return ADDRESS:PORT, with the brackets of IPv6."""
     return f"{bracket_ipv6(address)}:{port}"
 
 

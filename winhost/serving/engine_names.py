@@ -10,14 +10,14 @@ MODEL = "/model"
 """The folder in which an engine in a container finds its model."""
 CACHE = "winhost-vllm"
 """The volume with compiled graphs."""
-_LONGEST = 40
+_MAX_SLUG_LENGTH = 40
 
 
 def slug(name: str) -> str:
-    """Lower-case letters, digits and dashes, made of a published model's name. Names that would lose something by
-    that get a part of their hash, so that no two names share one.
+    """Make lower-case letters, digits and dashes of a published model's name. A name that changes by that gets a part
+    of its hash, so that no two names share a slug.
     """
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST].strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_MAX_SLUG_LENGTH].strip("-")
     if plain and plain == name:
         return plain
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]

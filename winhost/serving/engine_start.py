@@ -16,18 +16,18 @@ PhaseName: TypeAlias = Literal["begin", "image", "start", "download", "load", "c
 
 @dataclass(frozen=True)
 class Phase:
-    """says: what is done; begins: an expression for lines of the log that show it; at: percent of the whole at its
-    beginning, as cold starts of a 7.6B went on an H200 and vLLM 0.24.0.
+    """A phase of a start. first_percent: of the whole start at its beginning, as measured with cold starts of a 7.6B on
+    an H200 with vLLM 0.24.0; pattern: matches lines of the log that show the phase.
     """
 
     name: PhaseName
-    says: str
-    at: int
-    begins: re.Pattern[str]
+    title: str
+    first_percent: int
+    pattern: re.Pattern[str]
 
 
-def _phase(name: PhaseName, says: str, at: int, *begins: str) -> Phase:
-    return Phase(name, says, at, re.compile("|".join(begins)))
+def _phase(name: PhaseName, title: str, first_percent: int, *patterns: str) -> Phase:
+    return Phase(name, title, first_percent, re.compile("|".join(patterns)))
 
 
 PHASES = (
@@ -67,27 +67,31 @@ PHASES = (
         r"Application startup complete",
     ),
 )
-WHOLE = 100
+FULL_PERCENT = 100
 _SHARE = re.compile(r"\b(\d{1,3})%(?: Completed)? ?\|")
-_CELLS = 20
+_BAR_CELLS = 20
 
 
 @dataclass
 class StartProgress:
-    """Reads lines of one start. phase: its index in PHASES; share: of this phase, from 0 to 1, as lines have it."""
+    """Reads the log of one start. phase_index: in PHASES; share: done of this phase, from 0 to 1, by the log's own
+    progress bars.
+    """
 
     phase_index: int = 0
     share: float = 0.0
 
     def read(self, lines: Iterable[str]) -> bool:
-        """Tell whether another phase has begun. A phase never goes back: several workers write at once."""
+        """Read lines, and tell whether another phase has begun. The phase never goes back, although the lines of
+        several workers are mixed.
+        """
         before = self.phase_index
         for line in lines:
-            found = next((index for index in _BACKWARDS if PHASES[index].begins.search(line)), None)
-            if found is not None and found > self.phase_index:
-                self.phase_index, self.share = found, 0.0
-            if found == self.phase_index and (share := _SHARE.search(line)):
-                self.share = max(self.share, min(int(share[1]), WHOLE) / WHOLE)
+            index = next((index for index in _BACKWARDS if PHASES[index].pattern.search(line)), None)
+            if index is not None and index > self.phase_index:
+                self.phase_index, self.share = index, 0.0
+            if index == self.phase_index and (share := _SHARE.search(line)):
+                self.share = max(self.share, min(int(share[1]), FULL_PERCENT) / FULL_PERCENT)
         return self.phase_index != before
 
     @property
@@ -96,45 +100,51 @@ class StartProgress:
 
     @property
     def percent(self) -> int:
-        until = PHASES[self.phase_index + 1].at if self.phase_index + 1 < len(PHASES) else WHOLE
-        return int(self.phase.at + self.share * (until - self.phase.at))
+        first = self.phase.first_percent
+        next_first = PHASES[self.phase_index + 1].first_percent if self.phase_index + 1 < len(PHASES) else FULL_PERCENT
+        return int(first + self.share * (next_first - first))
 
     @property
     def bar(self) -> str:
-        full = self.percent * _CELLS // WHOLE
-        return f"{'█' * full}{'░' * (_CELLS - full)} {self.percent:3} % {self.phase.says}"
+        full = self.percent * _BAR_CELLS // FULL_PERCENT
+        return f"{'█' * full}{'░' * (_BAR_CELLS - full)} {self.percent:3} % {self.phase.title}"
 
 
 _BACKWARDS = range(len(PHASES) - 1, -1, -1)
 
 
-LINES_OF_A_START = 5000
-"""The number of lines of its log that are read."""
-_LAST = 3  # lines that are shown where nothing is known
-_LONGEST = 300
+MAX_START_LINES = 5000
+"""The number of lines that are read of the log of a start."""
+_LAST_LINES = 3  # that are shown if no symptom is found
+_MAX_LINE_LENGTH = 300
 _ERROR = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .+)")
 
 
 def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str], what: str = "") -> WinhostError:
-    """source: a model, or `gateway`; lines: of its log; what: how to say it where the log has nothing that is known."""
+    """Make the error for a failed start. source: a model, or `gateway`; lines: of its log; what: the sentence if the
+    log has no known symptom.
+    """
     option = "--gateway" if source == "gateway" else f"--model {source}"
     log = f"Its log: winhost serve logs {host} {option}"
-    found = told_by(lines)
-    if found is None:
+    symptom = find_symptom(lines)
+    if symptom is None:
         why = what or f"its unit is {unit.active} ({unit.result}, exit code {unit.code})"
-        meaning = "\n".join([visible(masked(line))[:_LONGEST] for line in lines if line.strip()][-_LAST:]) or None
+        meaning = (
+            "\n".join([visible(masked(line))[:_MAX_LINE_LENGTH] for line in lines if line.strip()][-_LAST_LINES:])
+            or None
+        )
     else:
-        why, cause = found.sentence, found.causes[0]
-        says = found.observed[:_LONGEST]
-        if found.severity is Severity.UNVERIFIED:  # the symptom says only that something failed
+        why, cause = symptom.sentence, symptom.causes[0]
+        line = symptom.observed[:_MAX_LINE_LENGTH]
+        if symptom.severity is Severity.UNVERIFIED:  # the symptom says only that something failed
             error = next((match for match in map(_ERROR.search, lines) if match), None)
-            says = visible(masked(error[1]))[:_LONGEST] if error else says
-        meaning = f"{cause.sentence}\nIts log says: {says}\nHow to tell: {cause.tell}"
-        log = f"{cause.remedy.do if cause.remedy else ''}\n{log}; more: winhost explain {found.code}"
+            line = visible(masked(error[1]))[:_MAX_LINE_LENGTH] if error else line
+        meaning = f"{cause.sentence}\nIts log says: {line}\nHow to tell: {cause.tell}"
+        log = f"{cause.remedy.do if cause.remedy else ''}\n{log}; more: winhost explain {symptom.code}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
 
 
-def told_by(lines: Sequence[str]) -> SymptomFinding | None:
-    """The symptom that tells most; one that only says that something failed, where no other does."""
-    found = diagnose([f"{line}\n" for line in lines], "log").found
-    return next((each for each in found if each.severity is not Severity.NOTE), None)
+def find_symptom(lines: Sequence[str]) -> SymptomFinding | None:
+    """Find the most specific symptom in a log."""
+    symptoms = diagnose([f"{line}\n" for line in lines], "log").found
+    return next((each for each in symptoms if each.severity is not Severity.NOTE), None)

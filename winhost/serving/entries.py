@@ -19,7 +19,9 @@ def file_entry(title: str, path: str, text: str, why: str, mode: str = "0644") -
 
 @dataclass(frozen=True)
 class PythonWheels:
-    """python: as 3.12; server: that has the files; files: `sha256:HASH SIZE PATH`, as PythonVenv has them."""
+    """The wheels of a Python environment. python: its version, such as 3.12; server: of the files; files: `sha256:HASH
+    SIZE PATH`, as in PythonVenv.
+    """
 
     python: str
     server: str
@@ -40,7 +42,7 @@ class PythonWheels:
     def bytes(self) -> Bytes:
         return sum(int(line.split(" ")[1]) for line in self.files)
 
-    def entries(self, whose: str) -> Iterator[Json]:
-        made: dict[str, Json] = {"python": self.python, "source": self.server, "wheels": [*self.files]}
+    def entries(self, owner: str) -> Iterator[Json]:
+        desired: dict[str, Json] = {"python": self.python, "source": self.server, "wheels": [*self.files]}
         why = "Its libraries, each wheel by the hash in the lock, apart from those of the distribution."
-        yield entry("PythonVenv", f"{whose}: Python environment", {"folder": self.folder}, made, why)
+        yield entry("PythonVenv", f"{owner}: Python environment", {"folder": self.folder}, desired, why)

@@ -2,14 +2,14 @@
 
 The order, which docs/models.md states as well: 1. models that can be downloaded without a token come before gated ones,
 unless there is a token; 2. models that fit by the upper end of what engines were seen to take, before those that fit by
-the lower end alone; 3. the better verdict first, as `assess` judges the way with this workload; 4. models with room for
-at least 8,192 tokens in each of 4 sequences before those that have to be cut to one; 5. the larger size class first: by
-parameters, in steps of two (20 to 40 billion are one class); 6. in one class the newer model first, then less
+the lower end alone; 3. the better verdict first, as `assess` judges the variant with this workload; 4. models with room
+for at least 8,192 tokens in each of 4 sequences before those that have to be cut to one; 5. the larger size class
+first: by parameters, in steps of two (20 to 40 billion are one class); 6. in one class the newer model first, then less
 quantization, then fewer parameters.
 
-No benchmark scores: a number of parameters and a date are facts, a rank is an opinion. Memory is what `assess
---workload` computes. More memory never takes a candidate away, so it never gives a smaller class; but from 70 GiB on
-vLLM batches more, which takes more for activations.
+The order uses no benchmark scores: a number of parameters and a date are facts, a rank is an opinion. Memory is what
+`assess --workload` computes. More memory never removes a candidate, so it never gives a smaller class; but from 70 GiB
+on vLLM batches more, which takes more for activations.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,11 +48,12 @@ SEQUENCES = 4
 TENSOR = (1, 2, 4, 8)
 BASE = Needs(("gpu-compute", "gpu-memory"))
 
-# The least compute capability with kernels. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ, GPTQ and
-# INT8 from Turing, FP8 W8A8 from Ada), docs.vllm.ai/en/v0.32.0/features/quantization/llm_compressor/fp8 (below 8.9 FP8
-# is for weights alone, which winhost does not choose by itself), and github.com/vllm-project/recipes, OpenAI/GPT-OSS.md
-# (MXFP4 runs on Ampere by Marlin). INT4 of compressed-tensors needs Marlin, NVFP4 its own hardware: not read, careful.
-LEAST_CAPABILITY = {
+# The lowest compute capability with kernels. Sources: docs.vllm.ai/en/v0.15.1/features/quantization (AWQ, GPTQ and INT8
+# from Turing, FP8 W8A8 from Ada), docs.vllm.ai/en/v0.32.0/features/quantization/llm_compressor/fp8 (below 8.9 FP8 is
+# for weights alone, which winhost does not choose), and github.com/vllm-project/recipes, OpenAI/GPT-OSS.md (MXFP4 runs
+# on Ampere by Marlin). No source was read for INT4 of compressed-tensors, which needs Marlin, and for NVFP4, which
+# needs hardware of its own: these two are set to be safe.
+MIN_CAPABILITY = {
     Quantization.AWQ: (7, 5),
     Quantization.GPTQ: (7, 5),
     Quantization.INT4: (8, 0),
@@ -72,12 +73,12 @@ _PRECISION: dict[Quantization | None, int] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model of the catalogue as it would be served on a host by one way.
+    """A model of the catalogue as it would be served on a variant of a host.
 
     variant: one of EVERY_VARIANT; model: with the planned context, sequences and GPUs; memory: estimated bytes on each
-    of its GPUs, None where nothing is known; verdict: of the way with this workload; because: codes of the reasons;
-    lacks: why it is not offered, for people; roomy: it has the context that the order asks for; sure: its memory does
-    not fit by the lower end alone of what has been seen.
+    of its GPUs, None if not known; verdict: of the variant with this workload; because: codes of the reasons; lacks:
+    why it is not offered, as a text; roomy: it has room for the context in rule 4 of the order; sure: False if its
+    memory fits by the lower end alone.
     """
 
     entry: Entry
@@ -117,11 +118,11 @@ class Candidate:
         return workload_of(self.model)
 
     def workload_document(self, revision: str | None = None, token: SecretRef | None = None) -> dict[str, Any]:
-        """The content of a workload file. revision: the commit that the hub named just now."""
+        """Return the content of a workload file. revision: the commit that the hub named just now."""
         return workload_document(self.model, revision, token)
 
     def workload_text(self, revision: str | None = None, token: SecretRef | None = None) -> str:
-        """The workload file itself."""
+        """Return the text of a workload file."""
         import yaml  # only where a file is written
 
         head = f"# {self.entry.id}, {self.entry.stored}, chosen by winhost for {self.variant}\n\n"
@@ -133,12 +134,14 @@ def workload_of(model: Model) -> Workload:
 
 
 def size_class(parameters: int) -> int:
-    """Class sizes in steps of two from 2.5 billion parameters on: 10 to 20 billion are one class, 20 to 40 the next."""
+    """Return the size class, in steps of two from 2.5 billion parameters on: 10 to 20 billion are one class, 20 to 40
+    the next.
+    """
     return floor(log2(parameters / 2.5e9))
 
 
 def weight_bytes(entry: Entry) -> Bytes:
-    """The bytes of the weights by a source, or computed from parameters and how they are stored."""
+    """Return the bytes of the weights: as a source states them, or computed from parameters and format."""
     found = weights(entry.model)
     assert isinstance(found, MemoryPart)
     return found.bytes
@@ -152,20 +155,20 @@ def fitting(
     entries: Iterable[Entry] | None = None,
     everything: bool = False,
 ) -> Sequence[Candidate]:
-    """List candidates, best first; none where this host cannot serve in any way.
+    """List candidates, best first; none if this host cannot serve at all.
 
-    path: a path or variant that is asked for; without it, the first way on which anything fits, in the order in which
-    `assess` recommends them. token: there is a token for gated models. everything: those that do not fit follow, with
-    what they lack.
+    path: a requested path or variant; by default the first variant on which anything fits, in the order in which
+    `assess` recommends them. token: there is a token for gated models. everything: models that do not fit follow, with
+    the reason.
     """
     offered = tuple(catalogue().entries if entries is None else entries)
-    found: list[Candidate] = []
-    for way in ways(facts, path):
-        found = [way.candidate(entry) for entry in offered]
-        if any(each.possible for each in found):
+    candidates: list[Candidate] = []
+    for variant in serving_variants(facts, path):
+        candidates = [variant.candidate(entry) for entry in offered]
+        if any(each.possible for each in candidates):
             break
-    kept = found if everything else [each for each in found if each.possible]
-    return sorted(kept, key=lambda each: _rank(each, token))
+    selected = candidates if everything else [each for each in candidates if each.possible]
+    return sorted(selected, key=lambda each: _rank(each, token))
 
 
 def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
@@ -186,8 +189,8 @@ def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
     )
 
 
-def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
-    """Yield the ways to serve on this host, as `assess` ranks them without a workload."""
+def serving_variants(facts: Facts, path: str | None = None) -> Iterator["ServingVariant"]:
+    """Yield the variants that can serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
     for fit in fit_paths(assessment, BASE, None, path):
@@ -195,11 +198,11 @@ def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
         if variant.available_memory is not None and variant.available_memory.gpus:
-            yield Way(host, variant, variant.available_memory)
+            yield ServingVariant(host, variant, variant.available_memory)
 
 
-class Way:
-    """A variant on a host, which judges models one by one."""
+class ServingVariant:
+    """A variant of a host, for which models are planned and judged."""
 
     def __init__(self, host: HostFacts, variant: PathVerdict, memory: AvailableMemory) -> None:
         self.variant, self.memory = variant, planned_memory(memory, Workload(()))
@@ -207,7 +210,7 @@ class Way:
 
     @cached_property
     def capability(self) -> tuple[int, int] | None:
-        """The least compute capability among its GPUs, as far as winhost's catalogue knows them."""
+        """The lowest compute capability among the GPUs that winhost's catalogue knows."""
         gpus = Target(self._host, self.variant.path).gpus
         known = [
             model.compute_capability for gpu in gpus if (model := catalogue_entry(gpu)) and model.compute_capability
@@ -215,9 +218,9 @@ class Way:
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:
-        """Plan the smallest number of GPUs with room for the context, and the longest usual context there."""
-        lacks = self._kernel(entry)
-        plan, found = self._planned(entry)
+        """Plan the smallest number of GPUs with room for the context, and the longest of CONTEXTS there."""
+        lacks = self._missing_kernel(entry)
+        plan, found = self._plan(entry)
         memory = max((each.used for each in found.memories if each.gpu is not None and each.used), default=None)
         roomy = plan.sequences >= SEQUENCES
         planned = Candidate(entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, (), lacks, roomy)
@@ -230,16 +233,16 @@ class Way:
         because = because or (self.variant.because if self.variant.verdict is judged.verdict else ())
         return replace(planned, verdict=judged.verdict, because=because, sure=found.fits is not False)
 
-    def _kernel(self, entry: Entry) -> str:
-        """Say why these GPUs have no kernels for the way it is stored; empty where they have, or are not known."""
-        needed = LEAST_CAPABILITY[entry.quantization] if entry.quantization else (0, 0)
+    def _missing_kernel(self, entry: Entry) -> str:
+        """Say why these GPUs have no kernels for the model's format; empty if they have, or if that is not known."""
+        needed = MIN_CAPABILITY[entry.quantization] if entry.quantization else (0, 0)
         if entry.dtype is DType.BFLOAT16 and entry.quantization is None:
             needed = BF16_CAPABILITY
         if self.capability is None or self.capability >= needed:
             return ""
         return f"{entry.stored} needs compute capability {needed[0]}.{needed[1]}"
 
-    def _planned(self, entry: Entry) -> tuple[Model, Budget]:
+    def _plan(self, entry: Entry) -> tuple[Model, Budget]:
         sizes = [size for size in TENSOR if size <= len(self.memory.gpus) and entry.splits_over(size)] or [1]
         contexts = [context for context in CONTEXTS if context <= entry.longest] or [entry.longest]
         planned = plan_of(entry.model, sizes, contexts, self._budget)
@@ -253,23 +256,23 @@ class Way:
 
 
 def plan_of(
-    model: Model, sizes: Sequence[int], contexts: Sequence[int], take: Callable[[Model], Budget]
+    model: Model, sizes: Sequence[int], contexts: Sequence[int], budget_of: Callable[[Model], Budget]
 ) -> tuple[Model, Budget] | None:
-    """Choose the smallest number of GPUs with room for 4 sequences of the longest of these contexts, else for one of
-    the shortest; where nothing fits for sure, what may fit. contexts: the longest first.
+    """Choose the smallest number of GPUs with room for 4 sequences of the longest possible context, else for one
+    sequence of the shortest; if nothing fits for certain, a plan that may fit. contexts: the longest first.
     """
-    doubtful: tuple[Model, Budget] | None = None
-    cut: tuple[Model, Budget] | None = None
+    uncertain: tuple[Model, Budget] | None = None
+    smallest: tuple[Model, Budget] | None = None
     for tensor in sizes:
         small = replace(model, parallel=Parallel(tensor), context=contexts[-1], sequences=1)
-        found = take(small)
-        if not found.fits:
-            doubtful = doubtful or ((small, found) if found.may_fit else None)
+        memory = budget_of(small)
+        if not memory.fits:
+            uncertain = uncertain or ((small, memory) if memory.may_fit else None)
             continue
-        cut = cut or (small, found)
+        smallest = smallest or (small, memory)
         for context in contexts:
-            wide = replace(small, context=context, sequences=SEQUENCES)
-            found = take(wide)
-            if found.fits:
-                return wide, found
-    return cut or doubtful
+            large = replace(small, context=context, sequences=SEQUENCES)
+            memory = budget_of(large)
+            if memory.fits:
+                return large, memory
+    return smallest or uncertain

@@ -1,7 +1,7 @@
 """The gateway as entries of a playbook: its program, settings and keys in a folder of their own, and the unit.
 
-The folder's name is the hash of what is in it, so that a change is a new folder beside the old one, and only the unit
-changes: last, in a run as in its rollback.
+A hash of its content is part of the folder's name. A change therefore makes a new folder, and only the unit changes: it
+is the last step of a run, and of its rollback.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ GROUP = "winhost-engines"
 UNIT, KEEPER, BOOT_TEST = "winhost-gateway.service", "winhost-keeper.service", "winhost-boot-test.service"
 _SOURCE = Path(__file__).parents[1] / "gateway"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
-KEY_CHANGES = "/etc/winhost/gateway-keys"  # which no plan writes, so that none takes back what was changed since
+KEY_CHANGES = "/etc/winhost/gateway-keys"  # no plan writes this file, so no plan reverts later changes of keys
 _PROGRAM = "gateway/"
 
 
 def key_line(kind: str, name: str, reference: str) -> str:
-    """The line in the file of keys for a key that --KIND-key names, by a reference to the key. name: whose it is; of a
-    key for metrics it may go on with a colon and the models whose metrics it reads.
+    """Return the line in the file of keys for a key of --KIND-key. name: of its owner, for a key for metrics optionally
+    followed by a colon and the models whose metrics it reads; reference: to the secret.
 
     Raises ValueError, UsageError (SecretUnreadable).
     """
@@ -44,11 +44,11 @@ def key_line(kind: str, name: str, reference: str) -> str:
 
 
 def published_model(model: Model, engine: Json, standby: "dict[str, Json] | None" = None) -> dict[str, Json]:
-    """A model in the gateway's settings. engine: where it listens; standby: its second engine, empty where the same
-    engine starts anew, None without one.
+    """Return a model in the gateway's settings. engine: where it listens; standby: its second engine, empty if the same
+    engine starts anew, None without a standby.
     """
-    said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
-    body = {name: value for name, value in said.items() if value}
+    values = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
+    body = {name: value for name, value in values.items() if value}
     second: dict[str, Json] = {} if standby is None else {"standby": standby}
     return {"name": model.name, "engine": engine, **({"body": body} if body else {}), **second}
 
@@ -61,16 +61,16 @@ def workload_settings(
     *,
     plain_http: bool,
 ) -> dict[str, Json]:
-    """The settings of a gateway for a workload. models: of `published_model`; turns: those that all models share."""
+    """Return the settings of a gateway for a workload. models: of `published_model`; turns: settings of all turns."""
     address, port = listen
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if plain_http else {}
-    by_turns: dict[str, Json] = {"turns": dict(turns)} if turns else {}
-    where: dict[str, Json] = {"listen": {"address": address, "port": port}, "models": models}
-    return {**where, **plain, **by_turns, **by_workload(workload)}
+    shared_turns: dict[str, Json] = {"turns": dict(turns)} if turns else {}
+    endpoint: dict[str, Json] = {"listen": {"address": address, "port": port}, "models": models}
+    return {**endpoint, **plain, **shared_turns, **workload_limits(workload)}
 
 
-def by_workload(workload: Workload) -> dict[str, Json]:
-    """The gateway's settings of limits for keys, and of proxies by which it knows clients."""
+def workload_limits(workload: Workload) -> dict[str, Json]:
+    """Return the gateway's settings of limits for keys, of trusted proxies, and of yielding."""
     settings: dict[str, Json] = {}
     if workload.per_key is not None:
         limits = workload.per_key
@@ -86,24 +86,24 @@ def by_workload(workload: Workload) -> dict[str, Json]:
 
 
 def yields() -> dict[str, Json]:
-    """The gateway's settings where somebody may ask for the GPUs."""
+    """Return the gateway's settings for a workload that may yield its GPUs."""
     return {"mode": MODE_FILE}
 
 
 def _limits(limit: KeyLimit) -> dict[str, Json]:
-    found = {name: getattr(limit, name) for name in KeyLimit.__annotations__}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: getattr(limit, name) for name in KeyLimit.__annotations__}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def gateway_entries(
     settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None, *, boot_test: bool = False
 ) -> list[Json]:
-    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux;
-    boot_test: the machine tests the endpoint after each of its starts.
+    """Make the entries of the gateway. settings: without TLS; keys: lines of its file of keys; tls: paths of a
+    certificate and its key on that Linux; boot_test: the machine tests the endpoint after each of its starts.
 
     Raises ValueError.
     """
-    if any(line.endswith(" metrics") for line in keys):  # the keeper alone reads the GPUs
+    if any(line.endswith(" metrics") for line in keys):  # only the keeper can read the GPUs
         turns = settings.get("turns")
         settings = {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
     files = gateway_files({**settings, "key_changes": KEY_CHANGES}, keys, tls)
@@ -111,25 +111,25 @@ def gateway_entries(
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
     folder = f"/opt/winhost/gateway{exposed}-{digest}"
-    made = list(_entries(files, folder, tls, keeper))
+    entries = list(_entries(files, folder, tls, keeper))
     if boot_test:
-        # Enabled and not started: a plan asks for a completion itself.
+        # The unit is enabled and not started: a plan asks for a completion itself.
         file, unit = _unit(
             BOOT_TEST, _unit_text(BOOT_TEST, folder), "It tests the endpoint after a start of the machine."
         )
-        made += [file, {**unit, "desired": {"enabled": "enabled"}}]
-    return made
+        entries += [file, {**unit, "desired": {"enabled": "enabled"}}]
+    return entries
 
 
 def gateway_program() -> dict[str, str]:
-    """The texts of its modules, by name."""
+    """Return the texts of the gateway's modules, by name."""
     return {path.name: path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
 
 
 def gateway_files(
     settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None = None
 ) -> dict[str, str]:
-    """The gateway's files, checked: its program in `gateway/`, `settings.json` and `keys`. Raises ValueError."""
+    """Make and check the gateway's files: its program in `gateway/`, `settings.json` and `keys`. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
     files = {f"{_PROGRAM}{name}": text for name, text in gateway_program().items()}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""Mirrors of KV caches that outlive the engine: files on a disk, or an LMCache server for each engine."""
+"""Mirrors of KV caches, which outlive the engine: files on a disk, or an LMCache server for each engine."""
 
 import hashlib
 import json
@@ -11,19 +11,19 @@ from winhost.serving.engine_names import UNITS, kv_folder
 
 LMCACHE_PORT = 5555  # in a network of the server and its engine alone
 _PRUNE = "prune_kv.py"
-PRUNE_TIMER, _SERVICE = "winhost-kv-prune.timer", "winhost-kv-prune.service"
-_EVERY = "10min"
+PRUNE_TIMER, _PRUNE_SERVICE = "winhost-kv-prune.timer", "winhost-kv-prune.service"
+_PRUNE_INTERVAL = "10min"
 
 
 def transfer_config(model: str, mirror: KvMirror) -> str:
-    """The value of --kv-transfer-config. A block that is missing or cannot be read is computed again."""
+    """Return the value of --kv-transfer-config. vLLM computes a block again that is missing or cannot be read."""
     if mirror.through is Mirror.TIERS:
         disk = {"type": "fs", "root_dir": kv_folder(model), "n_read_threads": 16, "n_write_threads": 16}
         extra = {
             "spec_name": "TieringOffloadingSpec",
             "cpu_bytes_to_use": mirror.staging,
             "block_size": 64,
-            "offload_prompt_only": False,  # else what is generated is not mirrored
+            "offload_prompt_only": False,  # mirror generated tokens as well
             "eviction_policy": "lru",
             "secondary_tiers": [disk],
         }
@@ -36,23 +36,22 @@ def _config(connector: str, extra: dict[str, Json]) -> str:
     return json.dumps({**config, "kv_connector_extra_config": extra}, separators=(",", ":"))
 
 
-# ---- files on a disk: what keeps them within their size
+# ---- files on a disk: the program and the units that limit their size
 
 
 def prune_program() -> str:
-    """The program that removes the least used files."""
+    """Return the text of the program that removes the least recently used files."""
     return files(__package__).joinpath(_PRUNE).read_text("utf-8")
 
 
 def prune_entries(models: Sequence[str], keep: int) -> Iterator[tuple[str, str, str]]:
-    """Title, path and text of each file. keep: bytes of each model's mirror."""
+    """Yield title, path and text of each file. keep: the largest size of each model's mirror in bytes."""
     program = prune_program()
     folder = f"/opt/winhost/kv-prune-{hashlib.sha256(program.encode()).hexdigest()[:16]}"
     yield "What keeps mirrors within their size", f"{folder}/{_PRUNE}", program
     mirrors = [kv_folder(model) for model in models]
-    writable = [
-        f"-{place}" for mirror in mirrors for place in (mirror, f"/var/lib/private/{mirror.rpartition('/')[2]}")
-    ]
+    private = "/var/lib/private"
+    writable = [f"-{path}" for mirror in mirrors for path in (mirror, f"{private}/{mirror.rpartition('/')[2]}")]
     service = [
         "[Unit]",
         "Description=Keeps mirrors of KV caches within their size",
@@ -73,7 +72,13 @@ def prune_entries(models: Sequence[str], keep: int) -> Iterator[tuple[str, str, 
         "RestrictAddressFamilies=AF_UNIX",
         "",
     ]
-    timer = ["[Unit]", "Description=Keeps mirrors of KV caches within their size", "", "[Timer]", f"OnBootSec={_EVERY}"]
-    timer += [f"OnUnitActiveSec={_EVERY}", "", "[Install]", "WantedBy=timers.target", ""]
-    yield f"Mirrors of KV caches: {_SERVICE}", f"{UNITS}/{_SERVICE}", "\n".join(service)
+    timer = [
+        "[Unit]",
+        "Description=Keeps mirrors of KV caches within their size",
+        "",
+        "[Timer]",
+        f"OnBootSec={_PRUNE_INTERVAL}",
+    ]
+    timer += [f"OnUnitActiveSec={_PRUNE_INTERVAL}", "", "[Install]", "WantedBy=timers.target", ""]
+    yield f"Mirrors of KV caches: {_PRUNE_SERVICE}", f"{UNITS}/{_PRUNE_SERVICE}", "\n".join(service)
     yield f"Mirrors of KV caches: {PRUNE_TIMER}", f"{UNITS}/{PRUNE_TIMER}", "\n".join(timer)

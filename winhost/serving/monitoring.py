@@ -1,6 +1,4 @@
-"""The files with which Prometheus and Grafana watch gateways: a scrape configuration, rules with alerts, and a
-dashboard.
-"""
+"""Files with which Prometheus and Grafana monitor gateways: a scrape configuration, rules with alerts, a dashboard."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +15,8 @@ RULES = Path(__file__).with_name("monitoring_rules.yml")
 
 @dataclass(frozen=True)
 class MonitoringRequest:
-    """gateways: ADDRESS:PORT of each, as Prometheus reaches it; key_file: with a key for metrics, on its machine;
-    ca, name: of the gateways' certificate, where they have TLS.
+    """gateways: ADDRESS:PORT of each, as Prometheus reaches it; key_file: the path of a key for metrics on the machine
+    of Prometheus; ca, name: of the gateways' certificate, if they have TLS.
     """
 
     gateways: tuple[str, ...]
@@ -29,7 +27,7 @@ class MonitoringRequest:
 
 
 def monitoring_files(request: MonitoringRequest) -> dict[str, str]:
-    """The files by name, in one folder."""
+    """Return the texts of the files by name, for one folder."""
     head = f"# Written by winhost {__version__}."
     return {
         "prometheus.yml": f"{head}\n{yaml.safe_dump(_config(request), sort_keys=False)}",
@@ -59,7 +57,7 @@ def _config(request: MonitoringRequest) -> dict[str, object]:
     }
 
 
-# Title, unit of Grafana, and by legend what is drawn.
+# Title, Grafana's unit, and the expressions by their legends.
 _PANELS: Sequence[tuple[str, str, dict[str, str]]] = (
     ("Requests", "reqps", {"{{model}} {{status}}": "sum by (model, status) (winhost:requests:rate5m)"}),
     (
@@ -126,9 +124,9 @@ def _dashboard() -> dict[str, object]:
                 "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
                 "targets": [
                     {"refId": chr(ord("A") + number), "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
-                    for number, (legend, expr) in enumerate(drawn.items())
+                    for number, (legend, expr) in enumerate(expressions.items())
                 ],
             }
-            for index, (title, unit, drawn) in enumerate(_PANELS)
+            for index, (title, unit, expressions) in enumerate(_PANELS)
         ],
     }

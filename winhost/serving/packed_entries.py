@@ -1,4 +1,4 @@
-"""Packed models on the Linux that serves: winhost's loader beside the engine, and the step that packs on its GPU."""
+"""Packed models on the Linux that serves: winhost's loader for the engine, and the step that packs on its GPU."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
 from winhost.serving.profile import LOADER, Kind
 from winhost.serving.profile_lines import ProfileLine
 
-_PACKED = "/packed"  # in the container that packs
-# Root without any of its rights, who sees the machine read-only but for one folder, and no network.
+_PACKED = "/packed"  # the target folder in the container that packs
+# Root without capabilities and without a network, with a read-only file system except for one folder.
 _SANDBOX = (
     *("PrivateNetwork=yes", "PrivateTmp=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict"),
     *("ProtectHome=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
@@ -27,13 +27,15 @@ _SANDBOX = (
 
 
 def loader_folder() -> str:
-    """The folder of the loader, named by its content, so that running engines keep theirs."""
+    """Return the folder of the loader. It is named by its content, so that running engines keep theirs."""
     digest = hashlib.sha256(repr((sorted(package_texts().items()), METADATA, ENTRY_POINTS)).encode()).hexdigest()
     return f"/opt/winhost/weights-{digest[:16]}"
 
 
 def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
-    """nvcomp: the environment with its wheels, which any Python of that machine and of its containers can read."""
+    """Yield the entries that install the loader. nvcomp: the environment with nvCOMP's wheels, which any Python of that
+    machine and of its containers can read.
+    """
     yield from nvcomp.entries("nvCOMP")
     folder, why = loader_folder(), "vLLM loads packed weights with it."
     package: dict[str, Any] = {"files": dict(package_texts()), "only_root": True}
@@ -44,7 +46,7 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
-    """The lines by which an engine finds the loader. Its container has the same folders."""
+    """Yield the lines by which an engine finds the loader. A container mounts the same folders."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
         yield _line("container", "mount", Mount(folder, folder, read_only=True))
@@ -65,7 +67,7 @@ def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
 
 
 def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
-    """files: the desired ModelFiles of the original. Raises ValueError."""
+    """Make the entry that packs a model's weights. files: the desired ModelFiles of the original. Raises ValueError."""
     name = engine.served.model
     lines = [
         line for line in files["files"] or () if line.endswith(".safetensors") and "/" not in line.split(" ", 2)[2]

@@ -1,7 +1,7 @@
-"""The configuration of a proxy before the gateway: HAProxy, nginx or Caddy, as Debian has them.
+"""The configuration of a proxy in front of the gateway: HAProxy, nginx or Caddy, in Debian's versions.
 
-A proxy hands on what it reads at once, in both directions, sends nothing twice, and ends its request when its client
-ends. The gateway keeps its limits; those here are no narrower, so that it is the gateway that answers.
+The proxy passes data on at once in both directions, never repeats a request, and ends its request when the client
+disconnects. Its limits are no narrower than those of the gateway, so that the gateway itself refuses a request.
 """
 
 import re
@@ -14,8 +14,10 @@ from winhost.model.workload import Workload
 from winhost.serving.deployed import endpoint
 from winhost.serving.engine_files import START_SECONDS
 
-KEPT_S = 60  # an idle connection; less than the gateway keeps it, so that no request meets its end
-_CONNECT_S = 5
+IDLE_CONNECTION_SECONDS = (
+    60  # less than the gateway's own limit, so that no request is sent on a connection that it closes
+)
+_CONNECT_SECONDS = 5
 
 _PATH = re.compile(r"/[A-Za-z0-9._/-]+")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
@@ -23,9 +25,9 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class ProxyRequest:
-    """certificate, key: files on the machine of the proxy; HAProxy reads both from one. gateway_ca: the file with the
-    authorities, or with the certificate itself, by which the proxy knows the gateway under gateway_name; None: no TLS
-    between them. allowed: networks of clients; none: all of them.
+    """certificate, key: files on the machine of the proxy; HAProxy reads both from one file. gateway_ca: the file with
+    the authorities or the certificate that verify the gateway as gateway_name; None: no TLS between proxy and gateway.
+    allowed: networks of clients; empty: all.
     """
 
     workload: Workload
@@ -41,19 +43,19 @@ class ProxyRequest:
 
     @property
     def patience(self) -> int:
-        """Seconds without a byte of an answer: longer than a request may wait in the gateway, and an engine may start
-        or be silent.
+        """The timeout in seconds without a byte of an answer. It is longer than a request may wait in the gateway, and
+        longer than an engine may start or be silent.
         """
         return max(self.limits.hold + self.limits.silence, START_SECONDS) + 60
 
 
 def proxy_config(proxy: str, request: ProxyRequest) -> str:
-    """proxy: one of PROXIES. Raises ValueError."""
+    """Write the configuration. proxy: one of PROXIES. Raises ValueError."""
     _check(proxy, request)
-    return _lines("# Written by winhost render proxy.", f"# {PLACES[proxy]}", "") + _WRITERS[proxy](request)
+    return _lines("# Written by winhost render proxy.", f"# {INSTALL_NOTES[proxy]}", "") + _WRITERS[proxy](request)
 
 
-PLACES = {
+INSTALL_NOTES = {
     "haproxy": "Write it to /etc/haproxy/haproxy.cfg, then: haproxy -c -f /etc/haproxy/haproxy.cfg && "
     "systemctl reload-or-restart haproxy",
     "nginx": "Write it to /etc/nginx/conf.d/winhost.conf, then: nginx -t && systemctl reload-or-restart nginx",
@@ -101,7 +103,7 @@ def _check_names(proxy: str, request: ProxyRequest) -> None:
 
 def _haproxy(request: ProxyRequest) -> str:
     server = f"    server gateway {endpoint(*request.gateway)}"
-    # What a client wrote there goes in either case.
+    # In either case the proxy drops the client's own header.
     forwarded = "set-header X-Forwarded-For %[src]"
     if request.workload.proxy_protocol:
         server += " send-proxy-v2"
@@ -129,9 +131,9 @@ def _haproxy(request: ProxyRequest) -> str:
         "    option abortonclose",
         "    # Only what reached nobody is sent again.",
         "    retry-on conn-failure",
-        f"    timeout connect {_CONNECT_S}s",
+        f"    timeout connect {_CONNECT_SECONDS}s",
         f"    timeout http-request {request.limits.head}s",
-        f"    timeout http-keep-alive {KEPT_S}s",
+        f"    timeout http-keep-alive {IDLE_CONNECTION_SECONDS}s",
         f"    timeout client {request.patience}s",
         f"    timeout server {request.patience}s",
         "",
@@ -160,7 +162,7 @@ def _nginx(request: ProxyRequest) -> str:
         "upstream winhost_gateway {",
         f"    server {endpoint(*request.gateway)};",
         "    keepalive 64;",
-        f"    keepalive_timeout {KEPT_S}s;",
+        f"    keepalive_timeout {IDLE_CONNECTION_SECONDS}s;",
         "}",
         "",
         "server {",
@@ -173,7 +175,7 @@ def _nginx(request: ProxyRequest) -> str:
         f"    client_header_timeout {request.limits.head}s;",
         f"    client_body_timeout {request.limits.receive}s;",
         f"    send_timeout {request.limits.receive}s;",
-        f"    keepalive_timeout {KEPT_S}s;",
+        f"    keepalive_timeout {IDLE_CONNECTION_SECONDS}s;",
         "    gzip off;",
         "",
         "    location / {",
@@ -190,7 +192,7 @@ def _nginx(request: ProxyRequest) -> str:
         "        # A client that goes away ends the request, and with it the work of the engine.",
         "        proxy_ignore_client_abort off;",
         "        proxy_next_upstream off;",
-        f"        proxy_connect_timeout {_CONNECT_S}s;",
+        f"        proxy_connect_timeout {_CONNECT_SECONDS}s;",
         f"        proxy_send_timeout {request.patience}s;",
         f"        proxy_read_timeout {request.patience}s;",
         "    }",
@@ -210,7 +212,7 @@ def _caddy(request: ProxyRequest) -> str:
         "\t\tprotocols h1",
         "\t\ttimeouts {",
         f"\t\t\tread_header {request.limits.head}s",
-        f"\t\t\tidle {KEPT_S}s",
+        f"\t\t\tidle {IDLE_CONNECTION_SECONDS}s",
         "\t\t}",
         "\t}",
         "}",
@@ -228,8 +230,8 @@ def _caddy(request: ProxyRequest) -> str:
         "\t\ttransport http {",
         "\t\t\tversions 1.1",
         "\t\t\tcompression off",
-        f"\t\t\tdial_timeout {_CONNECT_S}s",
-        f"\t\t\tkeepalive {KEPT_S}s",
+        f"\t\t\tdial_timeout {_CONNECT_SECONDS}s",
+        f"\t\t\tkeepalive {IDLE_CONNECTION_SECONDS}s",
         *(tls if request.gateway_ca else ()),
         "\t\t}",
         "\t}",

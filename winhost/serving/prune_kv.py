@@ -1,7 +1,7 @@
-"""Keeps mirrors of KV caches within their size: `python3 -I prune_kv.py BYTES FOLDER…`, as root, by a timer.
+"""Limit the size of mirrors of KV caches: `python3 -I prune_kv.py BYTES FOLDER…`, as root, by a timer.
 
-Where the files of a folder are more than BYTES together, those that nobody read or wrote for longest go. An engine that
-misses one computes it again (kv_load_failure_policy). Engines write these folders, so no link in them is followed.
+If the files of a folder have more than BYTES together, the least recently used ones are removed. An engine that misses
+one computes it again (kv_load_failure_policy). Engines write these folders, so no link in them is followed.
 """
 
 import os
@@ -14,11 +14,11 @@ YOUNG_S = 600  # it may still be written
 
 
 def files_of(folder: str) -> Iterator[tuple[float, int, str, str]]:
-    """The files of blocks: last use, size, path of the folder below `folder`, and name."""
+    """Yield the files of blocks: last use, size, path of their folder below `folder`, and name."""
     for path, _, names, fd in os.fwalk(folder, follow_symlinks=False):
         for name in names:
             if name.endswith(".json"):
-                continue  # what the blocks beside it are of
+                continue  # describes the blocks in the same folder
             try:
                 found = os.stat(name, dir_fd=fd, follow_symlinks=False)
             except FileNotFoundError:
@@ -26,39 +26,42 @@ def files_of(folder: str) -> Iterator[tuple[float, int, str, str]]:
             yield max(found.st_atime, found.st_mtime), found.st_size, os.path.relpath(path, folder), name
 
 
-def least_used(files: list[tuple[float, int, str, str]], most: int, now: float) -> Iterator[tuple[str, str]]:
-    """Folder and name of those that have to go."""
-    left = sum(size for _, size, _, _ in files)
+def least_recently_used(files: list[tuple[float, int, str, str]], limit: int, now: float) -> Iterator[tuple[str, str]]:
+    """Yield folder and name of the files to remove, so that the others have at most `limit` bytes."""
+    remaining = sum(size for _, size, _, _ in files)
     for used, size, path, name in sorted(files):
-        if left <= most or used > now - YOUNG_S:
+        if remaining <= limit or used > now - YOUNG_S:
             return
-        left -= size
+        remaining -= size
         yield path, name
 
 
 def remove(folder: str, names: Iterable[tuple[str, str]]) -> int:
-    """Remove files through the open folders themselves: a link that replaces a folder leads nowhere."""
-    going, count = set(names), 0
-    for path, _, here, fd in os.fwalk(folder, follow_symlinks=False):
-        for name in here:
-            if (os.path.relpath(path, folder), name) not in going:
+    """Remove files relative to their open folders, so that a link in the place of a folder has no effect. Returns the
+    number of removed files.
+    """
+    doomed, count = set(names), 0
+    for path, _, files, fd in os.fwalk(folder, follow_symlinks=False):
+        for name in files:
+            if (os.path.relpath(path, folder), name) not in doomed:
                 continue
             try:
                 os.unlink(name, dir_fd=fd)
                 count += 1
             except OSError:
-                continue  # gone, or a folder by now
+                continue  # it was removed, or became a folder, in the meantime
     return count
 
 
-def main(words: list[str]) -> int:
-    for given in words[1:]:
-        folder = os.path.realpath(given)  # a link of systemd's, where the engine's user exists only while it runs
+def main(arguments: list[str]) -> int:
+    limit, *paths = arguments
+    for path in paths:
+        folder = os.path.realpath(path)  # with DynamicUser=yes the path is a link made by systemd
         if not Path(folder).is_dir():
             continue  # its engine has not started yet
-        names = list(least_used(list(files_of(folder)), int(words[0]), time.time()))
+        names = list(least_recently_used(list(files_of(folder)), int(limit), time.time()))
         if names:
-            sys.stdout.write(f"{given}: {remove(folder, names)} files removed\n")
+            sys.stdout.write(f"{path}: {remove(folder, names)} files removed\n")
     return 0
 
 

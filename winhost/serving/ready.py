@@ -1,5 +1,5 @@
-"""Waits until an engine answers on its Unix socket: argv[1]. Runs in its unit once that has started, and ends with 1
-where the engine has ended: systemd would wait on for it, until the time for the start is over.
+"""Wait until an engine answers on its Unix socket: argv[1]. Runs in the engine's unit after its start, and ends with 1
+if the engine ends, because systemd would wait until the time limit of the start.
 """
 
 import http.client
@@ -25,7 +25,7 @@ def answers(path: str) -> bool:
 
 
 def runs(process: str) -> bool:
-    """Tell whether the process runs. Ended ones disappear at once: systemd collects them."""
+    """Tell whether the process runs. An ended process disappears at once, because systemd reaps it."""
     return not process or Path("/proc", process).exists()
 
 

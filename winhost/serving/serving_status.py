@@ -1,4 +1,4 @@
-"""The state of what is served on a Linux, by the file that declares it and by what the Linux answers."""
+"""The state of the models that a Linux serves, by the file that declares them and by what the Linux answers."""
 
 from collections.abc import Collection
 from typing import Literal, TypeAlias
@@ -10,15 +10,15 @@ from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 
 _STATE = "turn:"
-AT_REST = ("down", "asleep", "suspended", "waking", "falling-asleep")
-"""States in which a model does not answer now, and does when its turn comes."""
+WAITING_STATES = ("down", "asleep", "suspended", "waking", "falling-asleep")
+"""States in which a model does not answer now, but will in its turn."""
 
 
 @dataclass(frozen=True)
 class TurnStatus:
-    """state: as the gateway has it; waiting: requests that wait for the turn; move_seconds: how long the engine took to
-    wake or start the last time, and move_at: when it had, in seconds since 1970. None where it has not been moved since
-    the gateway began.
+    """The state of a model that takes turns, as the gateway reports it. waiting: requests that wait for the turn;
+    move_seconds: how long the engine took to wake or start the last time; move_at: when that ended, in seconds since
+    1970. Both are None if it was not moved since the gateway started.
     """
 
     state: str
@@ -28,15 +28,15 @@ class TurnStatus:
 
 
 def turn_of(model: str, metrics: Collection[Sample]) -> TurnStatus | None:
-    """The state of a model that takes turns; None for any other."""
-    found = {each.name: each.value for each in metrics if each.model == model}
-    state = next((name.removeprefix(_STATE) for name in found if name.startswith(_STATE)), None)
+    """Return the state of a model that takes turns; None for other models."""
+    values = {each.name: each.value for each in metrics if each.model == model}
+    state = next((name.removeprefix(_STATE) for name in values if name.startswith(_STATE)), None)
     if state is None:
         return None
-    return TurnStatus(state, int(found.get("turn_waiting", 0)), found.get("move_seconds"), found.get("move_at"))
+    return TurnStatus(state, int(values.get("turn_waiting", 0)), values.get("move_seconds"), values.get("move_at"))
 
 
-# failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
+# failing: systemd starts it again and again; broken: it runs, and reports that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
 
 YIELDS = {
@@ -47,11 +47,13 @@ YIELDS = {
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
-    and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
-    to 1; running, waiting: requests with the engine; takes_turns: the gateway starts and stops it; turn: whose it is,
-    which the gateway tells who has a key; stands_by: it is the second engine of that model; answers: of two
-    engines it is the one that answers now. None: not reported.
+    """The state of a model. None: not reported.
+
+    seconds: since its unit is in this state; restarts: by systemd since it was started; version: as the engine reports
+    it; planned: the version that was installed; length: the longest context in tokens; kv_cache: the share in use, from
+    0 to 1; running, waiting: requests in the engine; takes_turns: the gateway starts and stops it; turn: as the gateway
+    reports it to a request with a key; stands_by: the model whose standby this engine is; answers: it is the one of two
+    engines that answers now.
     """
 
     model: str
@@ -78,7 +80,7 @@ class ModelStatus:
     @property
     def serves(self) -> bool:
         """Tell whether it answers now, or when its turn comes."""
-        at_rest = self.turn.state in AT_REST if self.turn else self.takes_turns
+        at_rest = self.turn.state in WAITING_STATES if self.turn else self.takes_turns
         return self.state == "serving" or (at_rest and self.state in ("stopped", "stopping"))
 
     @property
@@ -90,9 +92,11 @@ class ModelStatus:
 
 @dataclass(frozen=True)
 class GatewayStatus:
-    """ready: each model answered it a completion; running, waiting, answered, refused, broken: requests, which need a
-    key; yields: `yielding` while models leave their GPUs to something else, `yielded` once they have, or None. None:
-    not reported.
+    """The state of the gateway. None: not reported.
+
+    ready: each model answered a completion; running, waiting, answered, refused, broken: numbers of requests, which it
+    reports to a request with a key; yields: `yielding` while models leave their GPUs to another program, `yielded` once
+    they have left, else None.
     """
 
     state: Standing
@@ -117,7 +121,7 @@ class GatewayStatus:
 
 @dataclass(frozen=True)
 class ServedGpu:
-    """A GPU. free: bytes; models: whose engines have it."""
+    """A GPU. total, used: bytes; busy: percent; models: those whose engines have it."""
 
     index: int
     name: str
@@ -129,8 +133,8 @@ class ServedGpu:
 
 @dataclass(frozen=True)
 class ServingStatus:
-    """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; versions: of what engines
-    rest on, and of engines, by what they are; boot_test: of the machine itself since its start.
+    """serves: every model answers through the gateway; gpus: None if nvidia-smi does not answer; versions: of engines
+    and of the software below them; boot_test: the test of the machine itself since its start.
     """
 
     host: str
@@ -143,8 +147,8 @@ class ServingStatus:
 
 
 def serving_status(host: str, deployed: Deployed, found: ServingState, yields: str | None = None) -> ServingStatus:
-    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets; yields: why
-    the gateway is not ready, where it was asked.
+    """Combine what was deployed with its state. found: the states of the units of `deployed`, engines first and then
+    the gateway, and of the engines' sockets; yields: why the gateway is not ready, if it was asked.
     """
     *units, last = found.units
     pairs = zip(deployed.engines, units, found.engines, strict=True)
@@ -170,8 +174,8 @@ def standing(unit: UnitState, health: int | None) -> Standing:
         return "failing"
     if unit.active in ("active", "reloading"):
         return "serving" if health == 200 else "starting" if health is None else "broken"
-    words: dict[str, Standing] = {"activating": "starting", "deactivating": "stopping", "failed": "failed"}
-    return words.get(unit.active, "stopped")
+    states: dict[str, Standing] = {"activating": "starting", "deactivating": "stopping", "failed": "failed"}
+    return states.get(unit.active, "stopped")
 
 
 def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics: Collection[Sample]) -> ModelStatus:
@@ -189,18 +193,18 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
         profile=engine.profile,
         gpus=tuple(engine.gpus),
         length=length,
-        running=_whole(found.metric("running")),
-        waiting=_whole(found.metric("waiting")),
+        running=_as_int(found.metric("running")),
+        waiting=_as_int(found.metric("waiting")),
         kv_cache=found.metric("kv_cache"),
-        generated_tokens=_whole(found.metric("generated_tokens")),
+        generated_tokens=_as_int(found.metric("generated_tokens")),
         takes_turns=engine.turns,
         turn=turn_of(engine.model, metrics),
         stands_by=engine.stands_by,
-        answers=_answers(engine, metrics),
+        answers=_answers_now(engine, metrics),
     )
 
 
-def _answers(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None:
+def _answers_now(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None:
     is_first, model = engine.stands_by is None, engine.stands_by or engine.model
     named = {each.name for each in metrics if each.model == model}
     if f"standby:{FIRST}" in named:
@@ -208,7 +212,7 @@ def _answers(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None
     return not is_first if f"standby:{SECOND}" in named else None
 
 
-def _whole(value: float | None) -> int | None:
+def _as_int(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
@@ -219,7 +223,7 @@ def _gateway(
     for each in (found.metrics or ()) if found else ():
         sums[each.name] = sums.get(each.name, 0) + int(each.value)
     known = found is not None and found.metrics is not None
-    counts = {name: sums.get(name, 0) if known else None for name in _COUNTS}
+    counts = {name: sums.get(name, 0) if known else None for name in _REQUEST_COUNTS}
     return GatewayStatus(
         state=standing(unit, found.health if found else None),
         unit=planned.unit,
@@ -234,4 +238,4 @@ def _gateway(
     )
 
 
-_COUNTS = ("running", "waiting", "answered", "refused", "broken")
+_REQUEST_COUNTS = ("running", "waiting", "answered", "refused", "broken")

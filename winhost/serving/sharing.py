@@ -18,11 +18,11 @@ from winhost.sizing.engines import SLEEPING_PROCESS
 
 @dataclass(frozen=True)
 class SharingModel:
-    """A model that shares GPUs. Sizes in MiB, where they are known.
+    """A model that shares GPUs. Sizes are in MiB, and None if not known.
 
-    resident: it only starts anew where it fails; vllm: its version; level: of its sleep, 0 where it is stopped
-    between its turns instead; reloads: whether its weights can be read again while it runs: dense, bf16, no
-    adapters, from a format that reloads.
+    resident: it takes no turns, and only starts anew when it fails; vllm: its version; level: of its sleep, 0 if it is
+    stopped between its turns instead; reloads: its weights can be read again while it runs: dense, bf16, no adapters,
+    from a format that reloads.
     """
 
     name: str
@@ -40,10 +40,10 @@ class SharingModel:
 def turn_settings(
     models: Sequence[SharingModel], idle: int | None = None
 ) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
-    """The settings of each model's turns, by name, and those of all turns. idle: seconds without requests until all
-    models leave their GPUs.
+    """Return the settings of each model's turns, by name, and the settings that all turns share. idle: seconds without
+    requests until all models leave their GPUs.
     """
-    of_models: dict[str, dict[str, Json]] = {}
+    settings: dict[str, dict[str, Json]] = {}
     for model in models:
         between: dict[str, Json | None] = {"between": "stop", "resident": model.resident or None}
         if model.level:
@@ -56,19 +56,19 @@ def turn_settings(
                 "image": model.image or None,
                 "asleep_mib": model.asleep,
             }
-        said = {"gpus": list(model.gpus), "unit": unit(model.name), **between, "awake_mib": model.awake}
-        of_models[model.name] = {name: value for name, value in said.items() if value is not None}
+        values = {"gpus": list(model.gpus), "unit": unit(model.name), **between, "awake_mib": model.awake}
+        settings[model.name] = {name: value for name, value in values.items() if value is not None}
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
     if idle is not None:
         turns["idle"] = idle
-    return of_models, turns
+    return settings, turns
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
-    """The models that take turns or start anew after a failure.
+    """Yield the models that take turns or start anew after a failure.
 
-    Of the memory that a model takes awake, only its share is stated, which is less. It keeps a gateway that has just
-    started from waking a model without room; the first sleep measures the rest. One model at a time is awake.
+    `awake` is only the share of GPU memory, which is less than what the model takes. It keeps a gateway that has just
+    started from waking a model without room; the first sleep measures the exact size. One model at a time is awake.
     """
     for model, served in zip(models, found.models, strict=True):
         if not (model.sleeps or model.starts_anew):
@@ -106,11 +106,13 @@ def refuse_suspending(models: Sequence[Model], host: str) -> None:
 
 
 def refuse_mirror(workload: Workload, found: Serving) -> None:
-    """Refuse a mirror beside what is known to break it, or to be broken by it. Raises RefusedError: MirrorConflict."""
+    """Refuse a mirror with a setting of the workload that is known not to work with it. Raises RefusedError:
+    MirrorConflict.
+    """
     if workload.kv_mirror is None:
         return
     levels = {served.model: served.level for served in found.models}
-    # What the workload leaves open was decided so that it does not break.
+    # The levels that the workload does not state are those that were chosen.
     models = (m if m.sleep_level is not None else replace(m, chosen_level=levels[m.name]) for m in workload.models)
     for reason in conflicts(replace(workload, models=tuple(models)), found.variant, None):
         if reason.code.startswith("kv-") and reason.severity is Severity.UNSUPPORTED:
@@ -123,8 +125,8 @@ def refuse_mirror(workload: Workload, found: Serving) -> None:
             )
 
 
-def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:
-    """The units of engines that start with the machine on the GPUs of this model."""
+def resident_units(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:
+    """Return the units of resident models on the GPUs of this model, which start with the machine."""
     residents = (
         other for model, other in zip(models, found.models, strict=True) if not (model.sleeps or model.starts_anew)
     )

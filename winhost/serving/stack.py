@@ -25,15 +25,15 @@ from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_restart, format_turn_state
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
-from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
+from winhost.serving.sharing import refuse_mirror, refuse_suspending, resident_units, sharing_models, turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class EngineImage:
-    """pinned: REGISTRY/NAME@sha256:…; bytes: what is sent to pull it, where its registry said; saved: a file on the
-    Linux that serves, from which it is loaded instead.
+    """pinned: REGISTRY/NAME@sha256:…; bytes: of the download, if its registry says so; saved: a file on the Linux that
+    serves, from which the image is loaded instead.
     """
 
     pinned: str
@@ -43,12 +43,13 @@ class EngineImage:
 
 @dataclass(frozen=True)
 class StackRequest:
-    """The workload and what serves it. path: leads to that Linux, by default the one that the facts say.
+    """A workload, and the programs and settings that serve it.
 
     runtime: `docker`, `podman`, or the path of vLLM's own program; image: None with a program; files: the desired
-    `ModelFiles` by model; keys: lines of the gateway's file of keys; allowed: networks that reach an endpoint which
-    listens beyond its machine, None where the Windows around it decides that; engine_wheels: of the environment that
-    the program is in; nvcomp: its wheels, where a model has `load_format: packed`.
+    `ModelFiles` by model; keys: lines of the gateway's file of keys; allowed: networks that may reach an endpoint
+    beyond its machine, None if Windows decides that; path: to that Linux, by default the path that the facts name;
+    engine_wheels: the Python environment of the program, if winhost installs it; nvcomp: nvCOMP's wheels, if a model
+    has `load_format: packed`.
     """
 
     workload: Workload
@@ -67,7 +68,7 @@ class StackRequest:
 
 @dataclass(frozen=True)
 class Stack:
-    """entries: resources of a playbook; notes: sentences for the plan; deployed: what will stand in serving.json."""
+    """entries: resources of a playbook; notes: sentences for the plan; deployed: the content of serving.json."""
 
     entries: tuple[Json, ...]
     notes: tuple[str, ...]
@@ -75,10 +76,10 @@ class Stack:
 
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
-    """Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
+    """Make the stack. Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
     found = serving(facts, request.workload, path=request.path)
-    beside = [each.stands_by for each in found.models if each.stands_by]
-    request = replace(request, workload=add_standbys(request.workload, beside))
+    with_second_engine = [each.stands_by for each in found.models if each.stands_by]
+    request = replace(request, workload=add_standbys(request.workload, with_second_engine))
     refuse_mirror(request.workload, found)
     if request.image is not None:
         refuse_suspending(request.workload.models, found.host)
@@ -112,7 +113,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         entries.append(_packages("FFmpeg", video_packages(facts), "The workload decodes or encodes video."))
     if criu := criu_packages(facts, request.workload):
         entries.append(_packages("CRIU", criu, "The workload needs processes that can be saved and restored."))
-    # A user that stays, because a restored process has the user that it had.
+    # The user must persist, because a restored process keeps its user.
     user: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
     why = "It runs as this user, before its image is written and after it is restored."
     entries += [
@@ -129,7 +130,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     why = "The model at one revision, each file by its hash."
     entries += [
         entry("ModelFiles", f"Files of {name}", {"folder": model_folder(name)}, request.files[name], why)
-        for name in _with_files(request.workload)
+        for name in _models_with_files(request.workload)
     ]
     entries += [
         packed_entry(each, request.files[each.served.model])
@@ -164,7 +165,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
 
 
 def revision_of(model: Model) -> str:
-    """Raises UsageError: NoRevision."""
+    """Return the revision of a model. Raises UsageError: NoRevision."""
     if model.revision is not None:
         return model.revision
     what = f"{visible(model.name)} has no revision, so its files could be others tomorrow"
@@ -180,15 +181,16 @@ def revision_of(model: Model) -> str:
 
 
 def _engines(request: StackRequest, found: Serving, runtime: str) -> Iterator[ServedEngine]:
-    """The engines in the order of the workload. Those that start with the machine do so one after the other, because
-    two that start at once count each other's memory; the gateway sees to it for those that take turns.
+    """Yield the engines in the order of the workload. Those that start with the machine start one after the other,
+    because engines that start at the same time count each other's memory. The gateway does the same for models that
+    take turns.
     """
     before: tuple[str, ...] = ()
     image = request.image.pinned if request.image else None
     mirror = request.workload.kv_mirror.through if request.workload.kv_mirror else None
     for model, served in zip(request.workload.models, found.models, strict=True):
         turns = model.sleeps or model.starts_anew
-        after = residents_beside(served, request.workload.models, found) if turns else before
+        after = resident_units(served, request.workload.models, found) if turns else before
         on_disk = model.image and served.level == 1
         if model.load_format is LoadFormat.PACKED:
             if request.nvcomp is None:
@@ -201,8 +203,8 @@ def _engines(request: StackRequest, found: Serving, runtime: str) -> Iterator[Se
 
 
 def _packages(title: str, names: str, why: str) -> Json:
-    wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
-    return entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []}, why)
+    desired: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
+    return entry("AptPackages", title, {"packages": names}, {**desired, "to_remove": []}, why)
 
 
 def _unit(engine: ServedEngine) -> Json:
@@ -218,7 +220,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries(_with_files(request.workload), mirror.disk_limit):
+        for title, path, text in prune_entries(_models_with_files(request.workload), mirror.disk_limit):
             yield file_entry(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -233,8 +235,8 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
         )
 
 
-def _with_files(workload: Workload) -> list[str]:
-    """The models without their second engines, which share their files."""
+def _models_with_files(workload: Workload) -> list[str]:
+    """Return the names of the models without standbys, which share the files of their model."""
     return [model.name for model in workload.models if not model.stands_by]
 
 
@@ -258,8 +260,8 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
 
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
-    yield from _sizes(request)
-    for name, files in _folders(request).items():
+    yield from _size_notes(request)
+    for name, files in _local_files(request).items():
         yield f"before it is applied, the Linux that serves needs the files of {name} at {files['source']}"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.gpus))}"
@@ -270,7 +272,7 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
         yield "those that take turns would all fit awake at once: state: resident answers without a swap"
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
-        folders = " ".join(map(kv_folder, _with_files(request.workload)))
+        folders = " ".join(map(kv_folder, _models_with_files(request.workload)))
         yield f"rollback leaves what users asked, up to {gib(mirror.disk_limit)} for each model: rm -r {folders}"
     if request.image:
         program = "podman" if request.runtime == "podman" else "docker"
@@ -293,29 +295,29 @@ def _notes_of_model(served: Served) -> Iterator[str]:
     yield from served.doubts
 
 
-def _folders(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:
+def _local_files(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:
     return {name: files for name, files in request.files.items() if str(files["source"]).startswith("/")}
 
 
-def _bytes(files: Mapping[str, Any]) -> Bytes:
+def _listed_bytes(files: Mapping[str, Any]) -> Bytes:
     return sum(int(line.split(" ")[1]) for line in files["files"])
 
 
-def _sizes(request: StackRequest) -> Iterator[str]:
+def _size_notes(request: StackRequest) -> Iterator[str]:
     saved = request.image.saved if request.image else None
     if saved:
         yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
-    models, here = (sum(map(_bytes, of.values())) for of in (request.files, _folders(request)))
+    models, local = (sum(map(_listed_bytes, files.values())) for files in (request.files, _local_files(request)))
     image = request.image.bytes if request.image and request.image.bytes else 0
-    known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
-    sent = models - here
-    yield f"to download there: {gib(sent + (0 if saved else image))} ({gib(sent)} of models){known}"
+    unknown = "" if image or not request.image else " and the image, whose size its registry was not asked for"
+    downloads = models - local
+    yield f"to download there: {gib(downloads + (0 if saved else image))} ({gib(downloads)} of models){unknown}"
     packed = [each.name for each in request.workload.models if each.load_format is LoadFormat.PACKED]
-    packs = sum(_bytes(request.files[name]) for name in packed) * PACKED_PERCENT // 100
-    kept = gib(models + packs + 3 * image)
-    yield f"to be kept on its disk: about {kept}{', the image unpacked at three times what is sent' if image else ''}"
+    packed_bytes = sum(_listed_bytes(request.files[name]) for name in packed) * PACKED_PERCENT // 100
+    stored = gib(models + packed_bytes + 3 * image)
+    yield f"to be kept on its disk: about {stored}{', the image unpacked at three times what is sent' if image else ''}"
     if packed:
-        yield f"of these {gib(packs)} for packed weights of {', '.join(packed)}; the originals stay beside them"
+        yield f"of these {gib(packed_bytes)} for packed weights of {', '.join(packed)}; the originals stay beside them"
     if nvcomp := request.nvcomp:
         yield f"to download there for packed weights: nvCOMP, {gib(nvcomp.bytes)}, NVIDIA's under a licence of its own"
     if wheels := request.engine_wheels:

@@ -117,7 +117,7 @@ _NAME = "[A-Za-z][A-Za-z0-9]*+"
 _END = re.compile(r"#[^\n]*+\n?|\r\n|\n|\r|\Z")
 _START = re.compile(rf"[ \t]*+(?:(?P<bracket>\[)(?P<section>{_NAME})?|(?P<key>{_NAME})[ \t]*+(?P<equals>=[ \t]*+)?)?")
 _CLOSE = re.compile(r"\][ \t]*+")
-_REST = re.compile(r"[^\n]*+\n?")
+_LINE_END = re.compile(r"[^\n]*+\n?")
 # A carriage return behind a backslash is dropped. On Windows the C runtime has made \n of \r\n before the parser looks.
 _ESCAPE = {True: r'\\(?:\r\n?|[\\"bnt\n])', False: r'\\[\\"bnt\r\n]'}
 _QUOTED = {windows: rf'"(?:[^"\\\r\n]|{escape})*+' for windows, escape in _ESCAPE.items()}
@@ -179,7 +179,7 @@ def _key(text: str, start: int, number: int, section: str, head: re.Match[str], 
 
 
 def _skipped(text: str, start: int, number: int, section: str, kind: LineKind, at: int) -> ConfigLine:
-    rest = _REST.match(text, at)
+    rest = _LINE_END.match(text, at)
     assert rest is not None
     return ConfigLine(text[start : rest.end()], number, kind, section, at=at - start)
 

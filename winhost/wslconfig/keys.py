@@ -64,7 +64,7 @@ def sections_of(dialect: Dialect) -> list[str]:
     return list(_book()[dialect.name])
 
 
-def never_known(name: str) -> str:
+def replacement_of(name: str) -> str:
     """Say what does the work of a key that pages name and no WSL has; empty for others."""
     return next((said for key, said in _book()["never"].items() if key.lower() == name.lower()), "")
 
@@ -79,8 +79,8 @@ def _table(file: str) -> Mapping[Id, Key]:
     keys: dict[Id, Key] = {}
     for section, rows in _book()[file].items():
         for name, row in rows.items():
-            told = {"values": tuple(row.get("values", ())), "when": Condition(row.get("when", {}))}
-            key = Key(section, name, **{**row, **told})
+            values = {"values": tuple(row.get("values", ())), "when": Condition(row.get("when", {}))}
+            key = Key(section, name, **{**row, **values})
             keys[key.id] = key
     newer = {str(key).lower(): key for key in keys.values()}
     return {id_: newer[key.alias.lower()] if key.alias else key for id_, key in keys.items()}
@@ -94,13 +94,13 @@ def _book() -> Mapping[str, Any]:
 Value: TypeAlias = bool | int | str | tuple[int, ...]
 
 _BLANK = r"[ \t\n\v\f\r]*"
-_WHOLE = re.compile(rf"{_BLANK}([-+]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")  # strtol, base 0
+_WHOLE_NUMBER = re.compile(rf"{_BLANK}([-+]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")  # strtol, base 0
 _SIZE = re.compile(rf"{_BLANK}([-+]?)([0-9]+)(?:([BKMGT])|([KMGT])B)?")
 _NOTHING = re.compile(r"0(?:B|[KMGT]B?)?")
 _MAC = re.compile(r"[0-9A-Fa-f]{2}([-:])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}")
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _INT = 1 << 31
-_ALL_64 = (1 << 64) - 1
+_MAX_UINT64 = (1 << 64) - 1
 
 
 def read(key: Key, value: str) -> Value:
@@ -122,7 +122,7 @@ def _bool(value: str) -> bool:
 
 
 def _int(value: str) -> int:
-    found = _WHOLE.fullmatch(value)
+    found = _WHOLE_NUMBER.fullmatch(value)
     if found is None:
         raise ValueError("write a whole number, without a unit")
     sign, sixteen, eight, ten = found.groups()
@@ -141,8 +141,8 @@ def _size(value: str) -> Bytes:
     if found is None or (not found[2].strip("0") and not _NOTHING.fullmatch(value)):
         raise ValueError("write a whole number and B, KB, MB, GB or TB in capitals, without a blank: 8GB")
     number = _decimal(found[2].lstrip("0") or "0")  # strtoull: 64 bits, which a minus turns round and too much fills
-    number = _ALL_64 if number > _ALL_64 else -number if found[1] == "-" else number
-    return number * _UNITS[found[3] or found[4] or ""] & _ALL_64
+    number = _MAX_UINT64 if number > _MAX_UINT64 else -number if found[1] == "-" else number
+    return number * _UNITS[found[3] or found[4] or ""] & _MAX_UINT64
 
 
 def _mac(value: str) -> str:

@@ -13,7 +13,7 @@ from winhost.findings.finding import FileFinding, Observation, matching_key_rows
 from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, never_known, other, read, sections_of, valid
+from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, other, read, replacement_of, sections_of, valid
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LintContext:
         """The networking mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
-    def found(self, line: ConfigLine, code: str, **words: object) -> Observation:
+    def observe(self, line: ConfigLine, code: str, **words: object) -> Observation:
         """A finding at this line."""
         return Observation(code, line.position, words)
 
@@ -91,11 +91,11 @@ def unreadable(context: LintContext) -> Iterator[Observation]:
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
         if line.kind is LineKind.BAD_NAME and char == ";":
-            yield context.found(line, "semicolon")
+            yield context.observe(line, "semicolon")
         elif line.kind is LineKind.BAD_NAME and char == "\ufeff" and not context.file.dialect.windows:
-            yield context.found(line, "byte-order-mark")
+            yield context.observe(line, "byte-order-mark")
         elif line.kind not in HARMLESS:
-            yield context.found(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
+            yield context.observe(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
 
 
 def sections(context: LintContext) -> Iterator[Observation]:
@@ -104,7 +104,7 @@ def sections(context: LintContext) -> Iterator[Observation]:
     for line in _unknown_sections(context.file):
         elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
         near = _belongs(dialect) if elsewhere else did_you_mean_or_period(line.section, sections_of(dialect))
-        yield context.found(line, "unknown-section", section=line.section, near=near)
+        yield context.observe(line, "unknown-section", section=line.section, near=near)
 
 
 def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
@@ -121,13 +121,13 @@ def keys(context: LintContext) -> Iterator[Observation]:
         if key_of(dialect, line.id) is not None:
             continue
         if not section:
-            yield context.found(line, "no-section", key=line.key, near=_nearest(dialect, section, line.key))
+            yield context.observe(line, "no-section", key=line.key, near=_suggestion(dialect, section, line.key))
         elif line.section.lower() not in reported:
-            near = _nearest(dialect, section, line.key)
-            yield context.found(line, "unknown-key", section=section, key=line.key, near=near)
+            near = _suggestion(dialect, section, line.key)
+            yield context.observe(line, "unknown-key", section=section, key=line.key, near=near)
 
 
-def _nearest(dialect: Dialect, section: str, name: str) -> str:
+def _suggestion(dialect: Dialect, section: str, name: str) -> str:
     """The section or file that has a key of that name, else the most similar name."""
     homes = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
     if homes:
@@ -135,7 +135,7 @@ def _nearest(dialect: Dialect, section: str, name: str) -> str:
     theirs = [key for key in keys_of(other(dialect)) if key.name.lower() == name.lower()]
     if here := next((key for key in theirs if key.section.lower() == section.lower()), next(iter(theirs), None)):
         return _belongs(dialect, f"[{here.section}] of ")
-    if instead := never_known(name):
+    if instead := replacement_of(name):
         return f", which no source of WSL has since 2.5.8: {instead}"
     return did_you_mean_or_period(name, [key.name for key in keys_of(dialect)])
 
@@ -150,7 +150,7 @@ def duplicates(context: LintContext) -> Iterator[Observation]:
     for line in context.file.keys:
         key = key_of(context.file.dialect, line.id)
         if key is not None and first[str(key)] is not line:
-            yield context.found(line, "duplicate", key=key, first=first[str(key)].position[0])
+            yield context.observe(line, "duplicate", key=key, first=first[str(key)].position[0])
 
 
 # --- Settings: values, versions and policies ---------------------------------------------------------------------
@@ -161,20 +161,20 @@ def values(context: LintContext) -> Iterator[Observation]:
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
         if context.file.dialect.narrow and not written.isascii() and key.type != "mac":
-            yield context.found(line, "not-ascii", value=repr(line.value))
+            yield context.observe(line, "not-ascii", value=repr(line.value))
             continue
         try:
             value = read(key, line.value)
         except ValueError as error:
             code = "bad-mac" if key.type == "mac" else "bad-value"
             right = f"{error} ({key.note})" if key.note else error
-            yield context.found(line, code, key=key, value=repr(line.value), right=right, default=_default(key))
+            yield context.observe(line, code, key=key, value=repr(line.value), right=right, default=_default(key))
             continue
         slips = [char for char in line.value if char in "\n\t\b"]
         if key.type == "path" and slips:
-            yield context.found(line, "escaped-path", char=f"`{slips[0]}`")
+            yield context.observe(line, "escaped-path", char=f"`{slips[0]}`")
         if key.type == "mac" and int(str(value)[:2], 16) & 1:
-            yield context.found(line, "group-mac", value=value)
+            yield context.observe(line, "group-mac", value=value)
 
 
 def _default(key: Key) -> str:
@@ -188,26 +188,26 @@ def versions(context: LintContext) -> Iterator[Observation]:
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
         if since is None:
             if context.version is not None and context.version < Version(key.told_from):
-                yield context.found(line, "untold", what=what, since=key.told_from, version=context.version)
+                yield context.observe(line, "untold", what=what, since=key.told_from, version=context.version)
             continue
         since_text = f"{since} ({key.since_doubt})" if key.since_doubt else since
         if context.version is None:
-            yield context.found(line, "needs-version", what=what, since=since_text)
+            yield context.observe(line, "needs-version", what=what, since=since_text)
         elif context.version < Version(since):
-            yield context.found(line, "too-new", what=what, since=since_text, version=context.version)
+            yield context.observe(line, "too-new", what=what, since=since_text, version=context.version)
 
 
 def policies(context: LintContext) -> Iterator[Observation]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
         if key.policy in context.host.forbidden and not matches(valid(key, line), [None, key.allowed]):
-            yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
+            yield context.observe(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 
 # --- Settings together -----------------------------------------------------------------------------------------------
 
 
-def without_effect(context: LintContext) -> Iterator[Observation]:
+def check_combinations(context: LintContext) -> Iterator[Observation]:
     """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         value = valid(key, line)
@@ -217,18 +217,18 @@ def without_effect(context: LintContext) -> Iterator[Observation]:
             if question == "networking_mode":
                 code = "other-mode-anyway" if shown == key.default else "other-mode"
                 modes = " or ".join(key.when[question])
-                yield context.found(line, code, key=key, mode=answer, modes=modes, value=shown)
+                yield context.observe(line, code, key=key, mode=answer, modes=modes, value=shown)
             else:
-                yield context.found(line, "idle", key=key, other=question, value=str(answer).lower())
+                yield context.observe(line, "idle", key=key, other=question, value=str(answer).lower())
         if value in key.beware:
-            yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
+            yield context.observe(line, "beware", key=key, value=shown, what=key.beware[value])
 
 
-def by_rows(context: LintContext) -> Iterator[Observation]:
+def check_key_rows(context: LintContext) -> Iterator[Observation]:
     """Yield the findings of rows about a key."""
     for row, key in matching_key_rows(ROWS, context.ask):
         if line := context.line(key):
-            yield context.found(line, row.code, version=context.version)
+            yield context.observe(line, row.code, version=context.version)
 
 
 # --- The file on the host whose WSL reads it -----------------------------------------------------------------------
@@ -250,7 +250,7 @@ def mode(context: LintContext) -> Iterator[Observation]:
     """A networking mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.networking_mode)
     if line is not None and why is not None:
-        yield context.found(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
+        yield context.observe(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
 
 
 def switch(context: LintContext) -> Iterator[Observation]:
@@ -261,9 +261,9 @@ def switch(context: LintContext) -> Iterator[Observation]:
         return
     if name not in switches:
         near = did_you_mean(name, switches) or (f"; there is {', '.join(sorted(switches))}" if switches else "")
-        yield context.found(line, "no-such-switch", name=repr(name), near=near)
+        yield context.observe(line, "no-such-switch", name=repr(name), near=near)
     elif switches[name] != EXTERNAL:
-        yield context.found(line, "switch-within", name=repr(name), kind=switches[name])
+        yield context.observe(line, "switch-within", name=repr(name), kind=switches[name])
 
 
 def sizes(context: LintContext) -> Iterator[Observation]:
@@ -275,11 +275,11 @@ def sizes(context: LintContext) -> Iterator[Observation]:
     ):
         line, value = context.line(name), context.values.get(name)
         if line is not None and there is not None and isinstance(value, int) and value > there:
-            yield context.found(line, "more-than-there", key=name, there=shown)
+            yield context.observe(line, "more-than-there", key=name, there=shown)
         elif name == "wsl2.memory" and line is not None and there and isinstance(value, int) and value > 0.9 * there:
-            yield context.found(line, "little-left", there=shown)
+            yield context.observe(line, "little-left", there=shown)
         elif name == "wsl2.memory" and line is not None and host.vram and isinstance(value, int) and value < host.vram:
-            yield context.found(line, "below-gpus", there=size(host.vram))
+            yield context.observe(line, "below-gpus", there=size(host.vram))
 
 
 def drives(context: LintContext) -> Iterator[Observation]:
@@ -290,10 +290,10 @@ def drives(context: LintContext) -> Iterator[Observation]:
         if key.type != "path" or letters is None or found is None or found[1].upper() in letters:
             continue
         code = "no-drive-of-kernel" if str(key) in _KERNELS else "no-drive"
-        yield context.found(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
+        yield context.observe(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
 
 
-def in_box(context: LintContext) -> Iterator[Observation]:
+def check_in_box(context: LintContext) -> Iterator[Observation]:
     """Report keys and encodings that the WSL of Windows itself does not know or read."""
     if not context.host.in_box:
         return
@@ -301,15 +301,15 @@ def in_box(context: LintContext) -> Iterator[Observation]:
         yield Observation(mark[0], START, {"encoding": mark[1]})
     for key, line in context.keys:
         if key.since or key.section != "wsl2":
-            yield context.found(line, "in-box-key", key=key)
+            yield context.observe(line, "in-box-key", key=key)
 
 
-WIDE = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
+UNICODE_VALUES = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
 
 RULES = (
     *(unreadable, sections, keys, duplicates),
-    *(values, versions, policies, without_effect, by_rows),
-    *(unknown, mode, switch, sizes, drives, in_box),
+    *(values, versions, policies, check_combinations, check_key_rows),
+    *(unknown, mode, switch, sizes, drives, check_in_box),
 )
 
 
@@ -321,7 +321,7 @@ def lint(
     version: of the WSL that will read it, else that of the host; host: the machine that it is on.
     """
     version = version or host.version
-    if dialect.narrow and version and version >= WIDE:
+    if dialect.narrow and version and version >= UNICODE_VALUES:
         dialect = WSLCONFIG_3
     text, found = _decoded(data, dialect)
     context = LintContext(parse(text, dialect), version, host, data[:2])

@@ -16,7 +16,7 @@ from winhost.autoinstall.facts_manifest import (
     keeps_local_time,
     machine_of,
     manifest_of_facts,
-    whole_disks_of,
+    read_whole_disks,
     windows_esp_of,
 )
 from winhost.autoinstall.guard_order import Scheme, WholeDisk
@@ -35,14 +35,14 @@ from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
     copy_out,
+    files_with_settings,
+    files_without_settings,
     read_from_image,
-    remastered,
+    remaster,
     staged,
     staging_size,
-    with_settings,
-    without_settings,
 )
-from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.envelope import show_results
@@ -121,7 +121,7 @@ def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> i
             system,
             options.installer,
             None if disks else manifest_of_facts(host),
-            tuple(whole_disks_of(host, disks)),
+            tuple(read_whole_disks(host, disks)),
             Scheme(options.raid, options.lvm),
             authorities_of(host),
             tuple(gpu.pci.key["device"] for gpu in host.gpus),
@@ -302,15 +302,15 @@ def _make_media(
     stack: ExitStack,
 ) -> int:
     key, wait = new_host_key(), InstallationWait(options.minutes)
-    url = stack.enter_context(heard_progress(options.report, wait.hear)) if options.report else None
+    url = stack.enter_context(receive_progress(options.report, wait.hear)) if options.report else None
     guard_order = plan.order(confirmed_disks, url)
     if options.serve:
         data = settings_to_fetch(plan, key, confirmed_disks, url)
-        offer = stack.enter_context(offered_settings(data, options.serve, options.minutes * 60))
-        files = without_settings(offer.for_medium, plan.system.kernel_words, guard_order.get("windows_esp"))
+        offer = stack.enter_context(offer_settings(data, options.serve, options.minutes * 60))
+        files = files_without_settings(offer.fetch_file, plan.system.kernel_words, guard_order.get("windows_esp"))
     else:
         document = install_document(plan.settings(url), plan.storage(), key, ON_MEDIUM)
-        files = with_settings(document, guard_order, plan.system.kernel_words)
+        files = files_with_settings(document, guard_order, plan.system.kernel_words)
     total = _write_media(image, files, output)
     host_key_line = f"The new system is known by its host key: {key.public}"
     installed = None
@@ -342,7 +342,7 @@ def _write_media(image: Path, new_files: dict[str, bytes], output: Output) -> in
     path, umask = output.required_path, os.umask(0o077)
     try:
         if not output.folder:
-            remastered(image, new_files, path)
+            remaster(image, new_files, path)
             return path.stat().st_size
         image_files = staged(image, new_files)
         partition_size = staging_size(image_files)
@@ -385,7 +385,7 @@ class InstallationWait:
     def hear(self, event: InstallEvent) -> None:
         """Record an event of the installer. The listener calls this from several threads."""
         with self._lock:
-            if self._progress.hear(event):
+            if self._progress.receive(event):
                 click.echo(f"installer: {self._progress.failure or self._progress.phase}", err=True)
 
     @property
@@ -395,7 +395,11 @@ class InstallationWait:
             progress = self._progress
         if progress.failure:
             return f"The installer reported: {progress.failure}"
-        status = f"got as far as {progress.phase}" if progress.heard else "did not report; did the machine start it?"
+        status = (
+            f"got as far as {progress.phase}"
+            if progress.received_count
+            else "did not report; did the machine start it?"
+        )
         return f"The installer {status}"
 
     def wait_for_host_key(self, key: str, address: str, port: int = 22, pause: float = _PAUSE_S) -> bool:

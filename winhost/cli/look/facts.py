@@ -13,7 +13,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
 from winhost.imports.again import joined, refuse_others
 from winhost.imports.merge import merged
-from winhost.imports.observation import LARGEST, READABLE, FileObservations, unreadable
+from winhost.imports.observation import MAX_FILE_SIZE, READABLE, FileObservations, unreadable
 from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -101,7 +101,7 @@ def _warn(text: str) -> None:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return read_input(path, LARGEST)
+        return read_input(path, MAX_FILE_SIZE)
     except TooLarge as error:
         why, advice = str(error), ""
     except OSError as error:

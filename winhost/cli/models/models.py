@@ -25,7 +25,7 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
 from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
-from winhost.hub.refreshed import refreshed
+from winhost.hub.refreshed import refresh_catalogue
 from winhost.hub.repositories import HubRepository, ModelFolder
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -249,7 +249,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
     if not isinstance(earlier, dict) or earlier.get("schema") != SCHEMA:
         earlier = None
     with show_progress() as watch, watch.activity("the catalogue", "asking the hub"):
-        document, outcomes = refreshed(
+        document, outcomes = refresh_catalogue(
             hub.rstrip("/"),
             secret,
             today,
@@ -318,9 +318,9 @@ def report_headers(watch: Watch, model: str, done: int, total: int) -> None:
 def open_repository(
     model: str, hub: str, token: SecretRef | None, revision: str = "main"
 ) -> HubRepository | ModelFolder:
-    """Return the repository or folder that the user named. Sends no request. Raises NotListed, and as `at_path`."""
+    """Return the repository or folder that the user named. Sends no request. Raises NotListed, and as `from_path`."""
     if is_folder(model):
-        return ModelFolder.at_path(model)
+        return ModelFolder.from_path(model)
     return HubRepository(model, revision, hub.rstrip("/"), token.resolve() if token else None)
 
 

@@ -23,8 +23,8 @@ from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, parse_value
-from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
-from winhost.paths.setting_values import OwnValue, own_values, refuse_private
+from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, expand_names, read_playbook
+from winhost.paths.setting_values import HostSpecificValue, host_specific_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
@@ -89,19 +89,19 @@ class RequestBuilder(PlanOptions):
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
-    def single_host_values(self, listen: str | None) -> Iterator[OwnValue]:
+    def single_host_values(self, listen: str | None) -> Iterator[HostSpecificValue]:
         """Yield the values that only one host can have. listen: the address of an endpoint. Raises as `request`
         does.
         """
         if self.vm:
-            yield OwnValue("VM", "--vm", self.vm)
+            yield HostSpecificValue("VM", "--vm", self.vm)
         for gpu in self.gpus:
             if "PCIROOT(" in gpu.upper():
-                yield OwnValue("location", "--gpu", gpu)
+                yield HostSpecificValue("location", "--gpu", gpu)
         if listen and not listen.startswith(("127.", "[::1]", "localhost:", "0.0.0.0:", "[::]")):
-            yield OwnValue("listening address", "--listen", listen)
+            yield HostSpecificValue("listening address", "--listen", listen)
         if self.path:
-            yield from own_values(self.request(self.path).playbook.parsed_settings)
+            yield from host_specific_values(self.request(self.path).playbook.parsed_settings)
 
     def pin_image(self, request: PathRequest, report: "Tell") -> PathRequest:
         """Pin the image of a new VM, once for all hosts. Raises as `new_vm_image.pin_image` does."""
@@ -224,7 +224,7 @@ def _chosen_settings(playbook: Playbook, settings: tuple[str, ...]) -> dict[str,
     chosen = copy.deepcopy(playbook.settings)
     for setting in settings:
         _set_setting(playbook.path, chosen, setting)
-        chosen = spelled_out(playbook.path, chosen)
+        chosen = expand_names(playbook.path, chosen)
     return chosen
 
 

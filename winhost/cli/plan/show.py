@@ -25,7 +25,7 @@ from winhost.model.plan import RISKS, Deferred, Plan, Stage, sort_risks
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import title_of
-from winhost.resources.windows.vms import owner
+from winhost.resources.windows.vms import assigned_vm
 
 
 @dataclass(frozen=True)
@@ -402,7 +402,7 @@ def _brief_changes(step: Step) -> Iterator[str]:
                 names = names if len(names) <= _LONGEST_VALUE else f"{len(before)} packages"
                 yield f"{name.removeprefix('to_').replace('_', ' ')} {names}"
             continue
-        is_hash = isinstance(desired, str) and "…" in after and owner(desired) is None
+        is_hash = isinstance(desired, str) and "…" in after and assigned_vm(desired) is None
         if isinstance(desired, bool) or is_hash or len(after) > _LONGEST_VALUE:
             continue
         if before not in (None, "absent", []):

@@ -19,7 +19,7 @@ from winhost.cli.plan.stack_options import ClusterOptions, StackOptions, key_pai
 from winhost.cli.shells import command_to_show_key, detect_shell
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.repositories import HUB, NotListed, folder_files, model_files
+from winhost.hub.repositories import HUB, ListingError, folder_files, model_files
 from winhost.hub.wheel_index import PYPI, TargetPython, locked_packages, wheels_of
 from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
@@ -27,8 +27,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux import python_of
-from winhost.paths.wsl2 import networks
+from winhost.paths.linux import target_python
+from winhost.paths.wsl2 import host_networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line
@@ -149,7 +149,7 @@ class StackParts:
         if saved is None:
             return pin_engine_image(name)
         file = OfflineImage(f"{_CONTAINERS}/{self._archive_path.name}", saved.sha256, str(saved.name))
-        return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
+        return EngineImage(name.with_digest(saved.digest or str(name.digest)).pinned, saved.bytes, file)
 
     def check_image(self) -> None:
         """Check what can be checked before a registry is asked. Raises as `image` does."""
@@ -165,7 +165,7 @@ class StackParts:
     @property
     def _image_name(self) -> ImageName:
         name = self._named_image or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
-        return ImageName.parse(str(name.at(self.options.digest))) if self.options.digest else name
+        return ImageName.parse(str(name.with_digest(self.options.digest))) if self.options.digest else name
 
     @property
     def _named_image(self) -> ImageName | None:
@@ -205,7 +205,7 @@ class StackParts:
         revision = revision_of(model)
         try:
             return model_files(model.id, revision, reference, hub)
-        except NotListed as error:
+        except ListingError as error:
             if error.reached or not self.in_cluster:
                 raise
             return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
@@ -225,7 +225,7 @@ class StackParts:
         return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
     def _wheels(self, lock: str, lock_name: str, facts: HostFacts) -> PythonWheels:
-        python = python_of(facts, self.options.python)
+        python = target_python(facts, self.options.python)
         if python is None:
             host_name = visible(facts.host)
             raise UsageError(
@@ -256,7 +256,7 @@ class StackParts:
         allowed_networks = self.options.allow
         if not allowed_networks and facts is not None and not facts.is_linux:
             with suppress(MissingFact):
-                allowed_networks = networks(facts)
+                allowed_networks = host_networks(facts)
         if not allowed_networks:
             raise click.UsageError(
                 "which networks may reach the endpoint is not known: name them, as --allow 10.20.0.0/16"

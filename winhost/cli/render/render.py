@@ -25,7 +25,7 @@ from winhost.resources.windows.windows_scripts import watcher_script
 from winhost.serving.compose_project import ComposeRequest, compose_project
 from winhost.serving.deployed import endpoint
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
-from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
+from winhost.serving.proxy_config import INSTALL_NOTES, ProxyRequest, proxy_config
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def kubernetes(
         check_images,
         cluster_request,
     )
-    from winhost.cluster.rendering import folder, rendered, stream  # likewise
+    from winhost.cluster.rendering import folder, render, stream  # likewise
 
     faults = Faults()
     facts = faults.collect(lambda: read_or_state_facts(machine))
@@ -133,7 +133,7 @@ def kubernetes(
     faults.refuse()
     assert facts is not None
     with usage_errors():
-        manifests = rendered(facts, cluster_request(parts, facts, machine.path))
+        manifests = render(facts, cluster_request(parts, facts, machine.path))
     if output.path is not None:
         _write_folder(output.path, folder(manifests), force)
     written_path = None if output.path is None else str(output.path)
@@ -173,7 +173,7 @@ def proxy(options: ProxyOptions, force: bool, output: Output) -> int:
         to_gateway = (options.gateway_ca, options.gateway_name, options.plain_http, allowed)
         request = ProxyRequest(workload, options.gateway, options.listen, options.certificate, options.key, *to_gateway)
         text = proxy_config(options.program, request)
-    notes = () if output.path is None else (PLACES[options.program],)
+    notes = () if output.path is None else (INSTALL_NOTES[options.program],)
     return _show_rendered(Rendered(options.program, _write_if_named(output.path, text, force), notes, text), output)
 
 

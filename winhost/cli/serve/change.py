@@ -18,7 +18,7 @@ from winhost.model.durations import render_duration
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.served import UnitState, YieldState
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.engine_start import LINES_OF_A_START, StartProgress, start_failure
+from winhost.serving.engine_start import MAX_START_LINES, StartProgress, start_failure
 from winhost.serving.serving_status import standing
 
 # The state after the command; `already-…` if the unit was in that state before.
@@ -142,17 +142,17 @@ class _Starter:
             unit, health = self._read_engine(engine)
             start, restarts = start or unit.invocation, unit.restarts if restarts is None else restarts
             if start:
-                lines = LINES_OF_A_START
+                lines = MAX_START_LINES
                 page = self.target.session.log([engine.unit], lines=lines, cursor=cursor, invocation=start)
                 cursor = page.cursor
                 previous_phase = progress.phase
                 if progress.read([each.text for each in page.lines]):
-                    self.target.watch(ProgressEvent(host, "done", f"{model}: {previous_phase.says}"))
-                    self.target.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
+                    self.target.watch(ProgressEvent(host, "done", f"{model}: {previous_phase.title}"))
+                    self.target.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.title}"))
                 self.target.watch.rename_activity(host, f"{model} {progress.bar}")
             state = standing(unit, health)
             if state == "serving" and unit.invocation == start:
-                self.target.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))
+                self.target.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.title}"))
                 return unit
             if state in ("failed", "failing", "stopped", "broken") or unit.restarts > restarts:
                 raise self._stop_failed(engine, unit, start)
@@ -160,7 +160,7 @@ class _Starter:
                 raise WinhostError(
                     "NotServingInTime",
                     what=f"{host}: {model} does not serve after {render_duration(int(self.timeout))}; "
-                    f"its phase is: {progress.phase.says}",
+                    f"its phase is: {progress.phase.title}",
                     meaning="It continues to start.",
                     hint=f"Wait longer: winhost serve up {host} --within 2h. "
                     f"Its log: winhost serve logs {host} --model {model}",
@@ -170,7 +170,7 @@ class _Starter:
 
     def _stop_failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
         """Stop the engine, which systemd would restart repeatedly, and return the error that says why it failed."""
-        lines = self.target.session.start_log(engine.unit, start, LINES_OF_A_START)
+        lines = self.target.session.start_log(engine.unit, start, MAX_START_LINES)
         self.target.session.stop(engine.unit)
         return start_failure(self.target.host, engine.model, unit, lines)
 

@@ -22,7 +22,7 @@ from winhost.model.masking import masked
 from winhost.model.served import BootTest, TimedAnswer, UnitLine
 from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.engine_start import LINES_OF_A_START, start_failure
+from winhost.serving.engine_start import MAX_START_LINES, start_failure
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
 from winhost.symptoms.scan import strip_control_codes
 
@@ -336,7 +336,7 @@ def _send(target: WatchedTarget, key: str, request: _Request) -> TestedRequest:
         key_to_send = key if request.keyed else None
         answer = target.session.test(target.gateway, request.path, dict(request.body), key_to_send, engine_to_watch)
     if engine and answer.failed:
-        lines = target.session.start_log(engine.unit, answer.failed[-1], LINES_OF_A_START)
+        lines = target.session.start_log(engine.unit, answer.failed[-1], MAX_START_LINES)
         repeatedly = " again and again" if len(answer.failed) > 1 else ""
         what = f"its engine failed{repeatedly}, and a request waited for it"
         raise start_failure(target.host, engine.model, target.unit(engine.unit), lines, what)

@@ -20,9 +20,9 @@ from winhost.cli.terminal import terminal_width
 from winhost.cli.watch import show_progress
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
+from winhost.hub.catalogue import MAX_SUGGESTIONS, catalogue, named, similar_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.repositories import HUB, HubRepository, NotListed, is_model_name
+from winhost.hub.repositories import HUB, HubRepository, ListingError, is_model_name
 from winhost.images.image_registry import ImageName
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -36,7 +36,16 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
-from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
+from winhost.serving.fitting import (
+    CONTEXTS,
+    TENSOR,
+    Candidate,
+    ServingVariant,
+    fitting,
+    plan_of,
+    serving_variants,
+    workload_of,
+)
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
@@ -92,7 +101,7 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     """Return the error for an incomplete name, with models that fit and contain it, or have a similar name."""
     fitting_ids = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
-    suggestions = fitting_ids[:NEAREST] or near_names(model, catalogue().entries)
+    suggestions = fitting_ids[:MAX_SUGGESTIONS] or similar_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
         hints.append(f"To name the file or folder that is here, write ./{visible(model)}")
@@ -173,7 +182,7 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
             drafted = draft(repository, token, report)
             write_whole(file, [drafted.text])
             (served,) = load_workload(file).models
-            reduced = _reduce_to_fit(next(ways(facts, path), None), served)
+            reduced = _reduce_to_fit(next(serving_variants(facts, path), None), served)
             if reduced is not None:
                 drafted = draft(repository, token, report, reduced)
     except WinhostError as error:
@@ -185,15 +194,15 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
     return Choice(drafted.model, drafted.text, description, notes=drafted.look)
 
 
-def _reduce_to_fit(placement: Way | None, model: Model) -> Planned | None:
+def _reduce_to_fit(variant: ServingVariant | None, model: Model) -> Planned | None:
     """Return a shorter context, fewer sequences or more GPUs with which a drafted model fits. Return None if the draft
     itself fits, or if nothing does: then the plan says why.
     """
-    if placement is None or model.context is None or budget(workload_of(model), placement.memory).fits:
+    if variant is None or model.context is None or budget(workload_of(model), variant.memory).fits:
         return None
-    sizes = [size for size in TENSOR if size <= len(placement.memory.gpus)]
+    sizes = [size for size in TENSOR if size <= len(variant.memory.gpus)]
     contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
-    result = plan_of(model, sizes, contexts, lambda candidate: budget(workload_of(candidate), placement.memory))
+    result = plan_of(model, sizes, contexts, lambda candidate: budget(workload_of(candidate), variant.memory))
     if result is None:
         return None
     planned, _ = result
@@ -211,7 +220,7 @@ def explain_unreachable_servers(error: WinhostError, host: str, path: str, reque
     """Return an error that lists all unreachable servers in place of an error about one of them; return any other error
     as it is.
     """
-    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, NotListed) and error.reached)
+    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, ListingError) and error.reached)
     missing = [*_find_unreachable_servers(path, request)] if is_unreachable else []
     if not missing:
         return error
@@ -237,7 +246,7 @@ def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[Missing
         hub = (options.hub or HUB).rstrip("/")
         try:
             HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
-        except NotListed as error:
+        except ListingError as error:
             if not error.reached:
                 folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
                 what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"

@@ -96,7 +96,7 @@ from winhost.resources.windows.read_only import ResizeLimit
 def up(request: UpOptions) -> int:
     check_path(request.variant)
     if request.model is not None and is_folder(request.model):
-        folder = ModelFolder.at_path(request.model)
+        folder = ModelFolder.from_path(request.model)
         config_of(folder, folder.sizes())  # refuses a folder without a model before a host is read
     host = host_of(request.on, request.options.fleet_file)
     check_rights(host)

@@ -51,8 +51,8 @@ class StandIns:
         return {
             "NOW": self._linux.gpu_view(),
             "check_ready": self._check_ready,
-            "brought_wheel": self._download_wheel,
-            "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
+            "open_wheel": self._download_wheel,
+            "node_problem": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
             "fetch_file": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
             "compute_hash": lambda here, file: (
                 here.node.placeholder[1] if here.node.placeholder else f"sha256:{here.node.sha256}"

@@ -40,19 +40,19 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.once import once
 from winhost.model.units import GiB
-from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.windows_scripts import distro_script
 
 SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
 SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 
 
 def _find_text(part: str) -> str:
-    texts: list[str] = re.findall(r"<<END\n(.*?)END\n", inside_script(), re.DOTALL)
+    texts: list[str] = re.findall(r"<<END\n(.*?)END\n", distro_script(), re.DOTALL)
     return next(text for text in texts if part in text)
 
 
 _SSHD = _find_text("ListenAddress ")
-(_MATCH_ADDRESS,) = re.findall(r"printf '(Match Address .*?)'", inside_script())
+(_MATCH_ADDRESS,) = re.findall(r"printf '(Match Address .*?)'", distro_script())
 SSH_UNIT = _find_text("[Unit]")
 
 

@@ -29,7 +29,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
-from winhost.resources.windows.vms import assigned
+from winhost.resources.windows.vms import assignment_to
 
 _HYPER_V_RESOURCES = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
 # Resource to the cmdlet that only administrators may call. Of HyperVHost only two properties need one.
@@ -184,7 +184,7 @@ class HostState:
 
     def assignment(self, location: str) -> str | None:
         """Return the assignment of the device at this location: that of a VM that claims it, else that of the host."""
-        vm_assignments = [assigned(vm.guid) for vm in self.vms.values() if vm.has_device(location)]
+        vm_assignments = [assignment_to(vm.guid) for vm in self.vms.values() if vm.has_device(location)]
         host_assignments = [d.host_assignment for d in self.devices if d.location == location]
         return next(iter(vm_assignments + host_assignments), None)
 
@@ -366,7 +366,7 @@ class HostState:
             for claim in vm.assignments:
                 if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
-                    state = {"assignment": assigned(vm.guid), "present": claim.location in self.non_gpu_devices}
+                    state = {"assignment": assignment_to(vm.guid), "present": claim.location in self.non_gpu_devices}
                     yield Record(state, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, assigned_vm
 
 _PAGE = 0x1000
 _HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window
@@ -320,7 +320,9 @@ def make_virtual_machine(
         if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }
     devices = [] if isinstance(vm_state["devices"], Mapping) else list(vm_state["devices"])
-    claimed = [location for location, each in assignments.items() if owner(each) == guid and location not in devices]
+    claimed = [
+        location for location, each in assignments.items() if assigned_vm(each) == guid and location not in devices
+    ]
     power = vm_state["state"]
     return VirtualMachine(
         guid=guid,

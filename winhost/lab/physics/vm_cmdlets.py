@@ -22,7 +22,7 @@ from winhost.lab.physics.virtual_machine import (
 from winhost.lab.physics.windows_errors import CmdletError, not_found_error, refuse_if
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.read_only import OsFamily
-from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, assigned_vm
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
@@ -398,7 +398,7 @@ class VmCmdlets(HostState):
     def set_assignment(self, call: SetCall) -> None:
         """Apply a set of AssignableDevice: enabled or disabled on the host, dismounted, or assigned to a VM."""
         assignment, location = str(call.desired["assignment"]), call.key["location"]
-        vm = owner(assignment)
+        vm = assigned_vm(assignment)
         if vm is not None and vm not in self.vms:
             raise not_found_error(f"There is no VM {vm}.")
         others = [each.guid for each in self.vms.values() if each.has_device(location) and each.guid != vm]

@@ -21,7 +21,7 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.units import MiB
 from winhost.resources.windows.distros import NO_CONF
-from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.windows_scripts import distro_script
 
 _IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu image; assumptions of the simulator
 
@@ -377,7 +377,7 @@ class WslExe(Part):
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
                 distro.script_input = content
                 return 0, content, ""
-            case ["/bin/sh", "-s", verb] if content == inside_script():
+            case ["/bin/sh", "-s", verb] if content == distro_script():
                 return self._run_script(account, distro, verb)
             case _:
                 # The exit code of the process in Linux: FATAL_ERROR in src/linux/init.

@@ -1,4 +1,4 @@
-"""Users and groups of a Linux, and the keys of its SSH."""
+"""Users, groups and SSH keys of a Linux."""
 
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule
@@ -7,12 +7,12 @@ from winhost.resources.shared import LinuxType
 from winhost.resources.values import FLAG, Value, or_nothing, text
 
 
-def _sorted_names(value: Json) -> bool:
+def _are_sorted_names(value: Json) -> bool:
     texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     return texts and list(value) == sorted(set(value))
 
 
-def _made_anew(what: str) -> KeepIf:
+def _keep_if_replaced(what: str) -> KeepIf:
     was_not = Condition("there", of="before", one_of=(False,))
     is_theirs = (Condition("there", one_of=(True,)), Condition("ours", one_of=(False,)))
     return KeepIf((was_not, *is_theirs), f"it is not the {what} that winhost made any more")
@@ -28,7 +28,7 @@ def _made_anew(what: str) -> KeepIf:
         absent={"there": False, "system": False, "ours": False, "gid": None, "members": []},
         undo=UndoRule(
             keep_if=(
-                _made_anew("group"),
+                _keep_if_replaced("group"),
                 KeepIf(
                     (Condition("members", gained=True), Condition("there", of="before", one_of=(False,))),
                     "{members} belongs to it now",
@@ -39,8 +39,8 @@ def _made_anew(what: str) -> KeepIf:
     )
 )
 class LinuxGroup(State):
-    """A group of the machine's own files. system: it has, or is to have, a number below 1000; ours: winhost made it;
-    members: users, also those whose first group it is. Who is in it is a property of `LinuxUser`.
+    """A local group. system: its number is, or will be, below 1000; ours: winhost created it; members: users, including
+    those whose primary group it is. Membership is set as a property of `LinuxUser`.
     """
 
     there: bool
@@ -50,7 +50,7 @@ class LinuxGroup(State):
     members: tuple[str, ...]
 
 
-_NAMES = Value("a list of groups, each once and in order", _sorted_names)
+_GROUP_NAMES = Value("a list of groups, each once and in order", _are_sorted_names)
 
 
 @resource(
@@ -64,7 +64,7 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
             "system": FLAG,
             "home": or_nothing(text(r"/[^:\0\n]*", "a folder")),
             "shell": or_nothing(text(r"/[^:\0\n]+", "a program")),
-            "groups": or_nothing(_NAMES),
+            "groups": or_nothing(_GROUP_NAMES),
             "expires": or_nothing(text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day, as 2026-12-31")),
         },
         after=("LinuxGroup", "AptPackages", "DebianPackage"),
@@ -75,11 +75,11 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
             **dict.fromkeys(("uid", "home", "shell", "groups", "expires")),
         },
         asks=("network",),
-        # Who is there may be who winhost logs on as; who is made or taken away is not.
+        # An existing user may be the one as whom winhost logs on. One that winhost creates or removes is not.
         risks=(ConsentRule("network", unless=(Condition("there", of="before", one_of=(True, False)),)),),
         dependents=(DependentRule("SshKey", on=("user",), unless=("present", (False,))),),
         undo=UndoRule(
-            keep_if=(_made_anew("user"),),
+            keep_if=(_keep_if_replaced("user"),),
             remove_if_created={
                 "there": False,
                 "system": False,
@@ -91,10 +91,11 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
     )
 )
 class LinuxUser(State):
-    """A user of the machine's own files, who gets no password. Where there is none, what it would have is null.
+    """A local user, who gets no password. If there is no such user, the other properties are null.
 
-    system: a number below 1000 and no home made; ours: winhost made it; groups: those besides its first, which has its
-    name; expires: the day from which on it cannot log on, as `usermod --expiredate` has it.
+    system: the number is below 1000, and no home is created; ours: winhost created the user; groups: supplementary
+    groups, without the primary group, which has the user's name; expires: the first day on which the user cannot log
+    on, as for `usermod --expiredate`.
     """
 
     there: bool
@@ -121,7 +122,7 @@ class LinuxUser(State):
         after=("LinuxUser",),
         absent={"present": False, "options": None, "comment": None},
         asks=("network",),
-        # The key that goes, or gets other options, may be winhost's own.
+        # A key that is removed or gets other options may be winhost's own.
         risks=(
             ConsentRule("network", (Condition("present", of="before", one_of=(True,)),)),
             ConsentRule("network", unless=(Condition("present", of="before", one_of=(True, False)),)),
@@ -132,8 +133,8 @@ class LinuxUser(State):
 class SshKey(State):
     """A line of a user's `~/.ssh/authorized_keys`, by its key without options and comment (`ssh-ed25519 AAAA...`).
 
-    The other lines stay as they are, byte for byte. A file that sshd would not read is refused: not this one, or one
-    that others may write to (`StrictModes`).
+    Other lines are not changed. A change is refused if sshd would not read the file, because it reads another one or
+    because others may write to this one (`StrictModes`).
     """
 
     present: bool
@@ -150,15 +151,17 @@ class SshKey(State):
             "prepared": FLAG,
             "key": text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", "an ed25519 key, without a name"),
         },
-        # Whoever is to know the machine by the new key knows it before it is shown.
+        # The new host key is recorded before sshd presents it.
         after=("VmSeed", "LinuxFile"),
-        # The old one was on a CD. What replaced it stays with the machine that made it.
+        # The old key was on a CD, so a replaced key is never restored.
         undo=UndoRule(gone_if=((Condition(),),)),
     )
 )
 class SshHostKey(State):
-    """The ed25519 key of sshd, and the one that replaces it. key: public; null where there is none. next: public, of a
-    pair that the machine has made and does not use yet; prepared: there is one. A key that is set must be the next one.
+    """The ed25519 host key of sshd, and the prepared key that will replace it.
+
+    key: the public key, null if there is none; next: the public key of a pair that the machine has generated but does
+    not use yet; prepared: there is such a pair. `key` can only be set to `next`.
     """
 
     key: str | None

@@ -1,4 +1,4 @@
-"""A Linux as a node of its cluster, and what winhost put into that."""
+"""A Linux as a node of a cluster, and the objects that winhost applied to the cluster."""
 
 from collections.abc import Mapping
 
@@ -22,8 +22,8 @@ from winhost.resources.values import AWAITED, or_nothing, secret_reference, text
     )
 )
 class ClusterNode(State):
-    """The node's state, as the API server tells the kubelet of this machine. ready: pods can be scheduled on it.
-    Setting it waits until it is, and changes nothing.
+    """A node, as the API server reports it to this machine's kubelet. ready: pods can be scheduled on it. Setting it
+    waits until the node is ready, and changes nothing.
     """
 
     ready: bool
@@ -53,12 +53,14 @@ NO_OBJECTS: Mapping[str, Json] = {"text": None, "serves": False, "token": None}
     )
 )
 class ClusterObjects(State):
-    """name: of the namespace; text: manifests as they were applied, as far as their objects are there, null where none
-    were applied; serves: every Deployment of them is available, and the gateway's /ready says that each model answered;
-    token: a secret reference, of what is in the Secret `hub-token` there.
+    """The objects that winhost applied to a namespace, by its name.
 
-    A new text takes what is no longer in it out of the cluster, but for volumes and the namespace: they may hold what
-    is somebody's. Setting serves waits until that is so, and a new text where it was so before.
+    text: the applied manifests whose objects exist, null if none were applied; serves: every Deployment is available,
+    and the gateway's /ready reports that each model answered; token: a secret reference to the content of the Secret
+    `hub-token`.
+
+    A new text deletes objects that it no longer contains, except volume claims and the namespace, which may contain
+    others' data. Setting `serves` waits until it is true; so does setting a new text if it was true before.
     """
 
     text: str | None

@@ -1,4 +1,4 @@
-"""Images of containers, settings of Docker, and the CDI spec by which containers get the GPU."""
+"""Container images, Docker's settings, and the CDI spec that gives containers the GPUs."""
 
 from collections.abc import Mapping
 
@@ -18,13 +18,13 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, Value, or_nothing,
         sets={"value": Value("any value of JSON, or nothing", lambda value: True)},
         after=("AptPackages", "DebianPackage", "LinuxFile"),
         asks=("containers",),
-        may_need=(ConsentRule("containers"),),  # where some run, and would end with the daemon
+        may_need=(ConsentRule("containers"),),  # if running containers would stop with the daemon
     )
 )
 class DockerSetting(State):
-    """A value in /etc/docker/daemon.json, by its JSON pointer (RFC 6901): `/features/cdi`. Null: it is not set.
+    """A value in /etc/docker/daemon.json, by its JSON pointer (RFC 6901): `/features/cdi`. null: not set.
 
-    Everything else in the file stays as it is. A Docker that runs is restarted to take it.
+    Other values of the file are not changed. A running Docker is restarted, so that it reads the file.
     """
 
     value: Json
@@ -45,9 +45,9 @@ class DockerSetting(State):
     )
 )
 class CdiSpec(State):
-    """/run/cdi/nvidia.yaml. fresh: it is what nvidia-ctk would write now, for the driver of now.
+    """The CDI spec /run/cdi/nvidia.yaml. fresh: it is what nvidia-ctk would generate now, for the current driver.
 
-    devices: all that the specs of this machine name, as `nvidia.com/gpu=all`. A desired state holds `present` and
+    devices: all devices in the CDI specs of this machine, as `nvidia.com/gpu=all`. A desired state has `present` and
     `fresh`.
     """
 
@@ -95,10 +95,13 @@ NO_IMAGE: Mapping[str, Json] = {
 class ContainerImage(State):
     """An image in the store of Docker or Podman, as `docker.io/vllm/vllm-openai@sha256:…`.
 
-    id: what the engine calls it, by which one that came from an archive is run; archive, archive_sha256: a file on the
-    Linux that it is loaded from, instead of being pulled; bytes: that it takes there, to check the room for it;
-    credentials: a secret reference to USER:PASSWORD of the registry; used_by: containers. What was asked for is null
-    where winhost never was.
+    - id: the engine's id of the image, by which an image from an archive is run.
+    - archive, archive_sha256: a file on the Linux from which the image is loaded, instead of being pulled.
+    - bytes: the disk space that it takes, to check the free space.
+    - credentials: a secret reference to USER:PASSWORD of the registry.
+    - used_by: the names of containers that use it.
+
+    archive, archive_sha256, bytes and credentials are null if winhost never set them.
     """
 
     present: bool

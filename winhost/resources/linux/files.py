@@ -23,7 +23,7 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_o
             "mode": or_nothing(text(r"0[0-7]{3}", "a mode, as 0644")),
             "owner": or_nothing(text(r"[^:]+:[^:]+", "an owner, as root:root")),
         },
-        after=("LinuxFolder", "PythonVenv"),  # a unit that runs is restarted where its file changes, with what it names
+        after=("LinuxFolder", "PythonVenv"),  # a changed unit file restarts its unit, which uses these
         asks=("network",),
         risks=(*REMOTE_ACCESS_FILES, PLAIN_HTTP, K3S_UNIT),
         # Writing this file waits until cloud-init has ended.
@@ -34,12 +34,12 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_o
     )
 )
 class LinuxFile(State):
-    """A file by its path, of those that winhost writes; all null where there is none.
+    """One of the files that winhost writes, by its path; all properties are null if it does not exist.
 
-    link: where it leads, if it is a symbolic link. No link is followed, and a change that replaces one sets `link:
-    null`. A new text is judged by the program that will read it, before it takes the place of the old one: files of
-    sshd, sudo, netplan, nftables, systemd and Docker. What decides over SSH access (sshd, sudo, netplan) is undone by
-    the machine itself unless winhost gets in again.
+    link: the target of a symbolic link. Links are never followed, and a change that replaces one sets `link: null`.
+    Files of sshd, sudo, netplan, nftables, systemd and Docker are validated by that program before they replace the
+    old file. Changes that affect SSH access (sshd, sudo, netplan) are undone by the machine itself unless winhost
+    connects again.
     """
 
     text: str | None
@@ -48,7 +48,7 @@ class LinuxFile(State):
     owner: str | None
 
 
-def _texts(value: Json) -> bool:
+def _are_program_texts(value: Json) -> bool:
     return (
         isinstance(value, Mapping)
         and bool(value)
@@ -63,7 +63,7 @@ def _texts(value: Json) -> bool:
         order=31,
         key=("path",),
         sets={
-            "files": or_nothing(Value("texts by the names of files, as name.py", _texts)),
+            "files": or_nothing(Value("texts by the names of files, as name.py", _are_program_texts)),
             "only_root": or_nothing(FLAG),
         },
         asks=("network",),
@@ -73,10 +73,10 @@ def _texts(value: Json) -> bool:
     )
 )
 class LinuxFolder(State):
-    """The files of a program of winhost's, all of them at once: nobody ever sees a part of them.
+    """The folder of a program that winhost writes. All its files are replaced at once, by renaming the folder.
 
-    files: their texts by their names, null where the folder is not there, and unknown where others put something into
-    it; only_root: nobody else can change what is in it.
+    files: their texts by name, null if the folder does not exist, unknown if it contains other files; only_root: only
+    root can change its content.
     """
 
     files: Mapping[str, str] | None
@@ -96,8 +96,8 @@ class LinuxFolder(State):
     )
 )
 class SecretFile(State):
-    """A file that root alone reads. secret: the reference by which winhost found what it wrote there, never the secret;
-    null where there is no such file, or another one than winhost wrote, and with `, begun` where that broke off.
+    """A file that only root can read. secret: the secret reference from which winhost wrote it, never the secret; null
+    if there is no file, or one that winhost did not write; followed by `, begun` if writing it was interrupted.
     """
 
     secret: str | None
@@ -107,7 +107,7 @@ NO_RELEASE: Mapping[str, Json] = {"source": None, "sha256": None, "bytes": None}
 _SLOWEST = 1_000_000  # bytes a second
 
 
-def _seconds(change: Change) -> float:
+def _download_timeout(change: Change) -> float:
     size = change.desired.get("bytes")
     return 300 + (size / _SLOWEST if isinstance(size, int) else 0)
 
@@ -124,14 +124,14 @@ def _seconds(change: Change) -> float:
             "bytes": or_nothing(Value("a size in bytes", lambda value: type(value) is int and value > 0)),
         },
         absent=NO_RELEASE,
-        timeout=_seconds,
+        timeout=_download_timeout,
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
 class ReleaseFile(State):
-    """A program or archive by its path, of those that winhost brings: `/usr/local/bin/k3s`, and the images that k3s
-    loads when it starts. source: where winhost took it from, or began to; null where it did not; sha256, bytes: of
-    what is there.
+    """A program or archive that winhost installs, by its path: `/usr/local/bin/k3s`, and the images that k3s loads when
+    it starts. source: from where winhost copied it, or began to; null if it did not; sha256, bytes: of the existing
+    file.
     """
 
     source: str | None
@@ -139,7 +139,7 @@ class ReleaseFile(State):
     bytes: int | None
 
 
-_STAYS = "winhost never wipes a disk; its file system and what is on it stay"
+_DATA_STAYS = "winhost never wipes a disk; its file system and what is on it stay"
 
 
 @resource(
@@ -160,17 +160,17 @@ _STAYS = "winhost never wipes a disk; its file system and what is on it stay"
         irreversible=(
             KeepIf(
                 (Condition("serial", of="key"), Condition("size", of="key")),
-                f"disk {{serial}} of {{size}} bytes: {_STAYS}",
+                f"disk {{serial}} of {{size}} bytes: {_DATA_STAYS}",
             ),
         ),
-        undo=UndoRule(never=_STAYS),
+        undo=UndoRule(never=_DATA_STAYS),
     )
 )
 class DataDisk(State):
-    """A whole disk, by its serial number and its size in bytes. A disk without a serial number is left out.
+    """A whole disk, by its serial number and its size in bytes. Disks without a serial number are not listed.
 
-    disk: its name now, as `nvme1n1`; holds: what is on it; it is formatted only where that is nothing, all of it read
-    again right before. filesystem, label, uuid: as they are, null where there is no file system.
+    disk: its current name, as `nvme1n1`; holds: its contents. A disk is formatted only if these are empty, which is
+    checked again right before. filesystem, label, uuid: null if there is no file system.
     """
 
     disk: str
@@ -198,15 +198,16 @@ class DataDisk(State):
             remove_if_created={"uuid": None, "filesystem": None, "options": None, "mounted": False},
             unless_changed=True,
             whole=True,
-            transitional_states={"mounted": (False,)},  # a disk that lacks is nobody's change
+            transitional_states={"mounted": (False,)},  # a missing disk does not count as a change by others
         ),
     )
 )
 class Mount(State):
-    """A file system by its UUID at a folder, by a unit of systemd that winhost wrote: now and with each start.
+    """A file system that a systemd unit of winhost's mounts at a folder at each boot.
 
-    options: those besides `nofail`, without which a disk that lacks would hold up the start; mounted: it is there now.
-    All null where winhost wrote no unit. Unmounting leaves the data on the disk, and a folder that was there before.
+    options: mount options besides `nofail`, without which a missing disk would block the boot; mounted: it is mounted
+    now. The other properties are null if winhost wrote no unit. Unmounting keeps the data on the disk, and a folder
+    that existed before.
     """
 
     uuid: str | None

@@ -1,4 +1,4 @@
-"""Models, what serves them, and the endpoint."""
+"""Model files, the environments and units of engines, and the endpoint."""
 
 from collections.abc import Mapping
 
@@ -41,11 +41,12 @@ _FILE = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) ([0-9]{1,15}) (.+)"
     )
 )
 class ModelFiles(State):
-    """A folder of files; files has those that are there as they were checked.
+    """A folder of model files.
 
-    source: `https://huggingface.co/ORG/NAME`, or a folder on that Linux; revision: the commit; files: `sha256:HASH SIZE
-    PATH`, or `git-sha1:HASH` where the hub tells no SHA-256; token: a secret reference, null while files lack.
-    A file counts as checked while its size and times are what they were then.
+    source: `https://huggingface.co/ORG/NAME`, or a folder on that Linux; revision: the commit; files: the existing
+    files that were verified, as `sha256:HASH SIZE PATH`, or `git-sha1:HASH` if the hub publishes no SHA-256; token: a
+    secret reference, null while files are missing. A file counts as verified as long as its size and times are
+    unchanged.
     """
 
     source: str | None
@@ -54,7 +55,7 @@ class ModelFiles(State):
     token: str | None
 
 
-NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None}
+NO_PACKED_MODEL: Mapping[str, Json] = {"source": None, "files": None, "command": None}
 
 
 @resource(
@@ -69,17 +70,18 @@ NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None
             "command": or_nothing(texts(r"(?s).+", "a program and its arguments")),
         },
         after=("ModelFiles", "PythonVenv", "LinuxFolder", "LinuxFile", "ContainerImage", "CdiSpec"),
-        absent=NOT_PACKED,
+        absent=NO_PACKED_MODEL,
         timeout=lambda change: 3600 + download_seconds(change.desired.get("files")),
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
 class PackedModel(State):
-    """`/srv/winhost/models/NAME--packed`, which is winhost's alone. The original stays where it is.
+    """The packed copy of a model in `/srv/winhost/models/NAME--packed`, a folder that only winhost uses. The original
+    is not changed.
 
-    source: the folder of the original; files: its weights by their hashes, `sha256:HASH SIZE NAME`, those that are
-    there packed; command: docker, podman or systemd-run with the arguments by which the engine's Python packs. A file
-    counts while its size and times are what they were when it was packed.
+    source: the folder of the original; files: the original weights that exist in packed form, as `sha256:HASH SIZE
+    NAME`; command: docker, podman or systemd-run with the arguments that run the packer in the engine's Python. A
+    packed file counts as long as its size and times are unchanged.
     """
 
     source: str | None
@@ -108,11 +110,11 @@ _WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
     )
 )
 class PythonVenv(State):
-    """A virtual environment in /opt/winhost/python-HASH. python: the machine's, which it uses; source: the server of
-    the wheels, or a folder of that Linux; wheels: `sha256:HASH SIZE PATH`, of which it was made without pip, and
-    nothing else.
+    """A virtual environment in /opt/winhost/python-HASH. python: the version of the machine's Python, which it uses;
+    source: the server of the wheels, or a folder on that Linux; wheels: `sha256:HASH SIZE PATH`, its only contents,
+    which are installed without pip.
 
-    It is made beside its place and moved there whole; meanwhile, and where that broke off, it has no wheels.
+    It is built in another folder and then renamed. Until then, and if that is interrupted, `wheels` is empty.
     """
 
     python: str | None
@@ -143,13 +145,13 @@ class PythonVenv(State):
     )
 )
 class EngineUnit(State):
-    """`winhost-engine-NAME.service`, with its text, null where there is none. What has to be there before it starts
-    (the image, the model, its own files) comes before it, and goes after it in a rollback.
+    """The unit `winhost-engine-NAME.service`; its text is null if there is none. The image, the model and the files
+    that it needs are set up before it, and removed after it by a rollback.
 
-    enabled: it starts with the machine; active: the engine runs and answered; failed: it ended badly. A new text
-    restarts what is to be active: by default what is enabled and runs, failed or was not enabled before. Others are
-    started by the gateway when their turn comes. Setting active waits until the unit has started: then the engine
-    answers.
+    enabled: it starts at boot; active: the engine runs and has answered; failed: it ended with an error. A new text
+    restarts a unit that is to be active: by default one that is enabled and that runs, has failed, or was not enabled
+    before. The gateway starts the others when they are needed. Setting `active` waits until the unit has started, which
+    means that the engine answers.
     """
 
     text: str | None
@@ -170,8 +172,8 @@ class EngineUnit(State):
     )
 )
 class ServingReady(State):
-    """ready: the gateway's /ready says that each model of /etc/winhost/serving.json answered a completion of one token,
-    at most 15 seconds ago. Setting it waits until that is so, and changes nothing.
+    """ready: the gateway's /ready reports that each model of /etc/winhost/serving.json answered a completion of one
+    token at most 15 seconds ago. Setting it waits until it is true, and changes nothing.
     """
 
     ready: bool

@@ -1,4 +1,4 @@
-"""Packages of a Linux, one by one and in sets, and where they come from."""
+"""Package sources, sets of packages, and single packages of a Linux."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
 from winhost.resources.base import NOT_REPORTED, State, resource
@@ -21,14 +21,14 @@ from winhost.resources.values import CLEARED, FLAG, Value, or_nothing, text
             "key_sha256": or_nothing(text(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")),
         },
         dependents=(PACKAGES,),
-        # Its parts cannot stand at `null` while it is there.
+        # The other properties cannot be null while the source is present.
         undo=UndoRule(remove_if_created={"present": False}, unless_changed=True),
     )
 )
 class AptSource(State):
-    """A source of packages that winhost writes (`winhost-<name>.sources`), and the key that signs it.
+    """A package source that winhost writes (`winhost-<name>.sources`), and the key that signs it.
 
-    A change comes with the key's text and its SHA-256, and is taken back by itself where apt cannot read the source.
+    A change needs the text of the key and its SHA-256. If apt cannot read the source, the change is undone at once.
     """
 
     present: bool
@@ -39,9 +39,9 @@ class AptSource(State):
     key_sha256: str | None
 
 
-MODULES = "linux-modules-nvidia-"  # how a set begins that brings NVIDIA's driver
-_ITS_DRIVER = Condition("packages", of="key", starts_with=MODULES)
-_NOTHING = Value("an empty list: what apt would do can only be done", lambda value: value in ([], ()))
+MODULES = "linux-modules-nvidia-"  # the beginning of a set that contains NVIDIA's driver
+_IS_DRIVER_SET = Condition("packages", of="key", starts_with=MODULES)
+_EMPTY_LIST = Value("an empty list: what apt would do can only be done", lambda value: value in ([], ()))
 
 
 @resource(
@@ -53,10 +53,10 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
         sets={
             "installed": FLAG,
             "held": FLAG,
-            "to_add": _NOTHING,
-            "to_change": _NOTHING,
-            "to_change_foreign": _NOTHING,
-            "to_remove": _NOTHING,
+            "to_add": _EMPTY_LIST,
+            "to_change": _EMPTY_LIST,
+            "to_change_foreign": _EMPTY_LIST,
+            "to_remove": _EMPTY_LIST,
             "restart_due": CLEARED,
         },
         after=("AptSource", "LinuxFile"),
@@ -64,8 +64,8 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
         asks=("packages", "restart"),
         risks=(
             ConsentRule("packages", (Condition("to_change_foreign", of="before"),)),
-            ConsentRule("restart", (_ITS_DRIVER, Condition("installed", of="desired"))),
-            ConsentRule("restart", (_ITS_DRIVER, Condition("restart_due", of="desired"))),
+            ConsentRule("restart", (_IS_DRIVER_SET, Condition("installed", of="desired"))),
+            ConsentRule("restart", (_IS_DRIVER_SET, Condition("restart_due", of="desired"))),
         ),
         dependents=(UNITS, SPEC),
         timeout=lambda change: 1800,
@@ -82,17 +82,18 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
     )
 )
 class AptPackages(State):
-    """The packages of the key, each with or without a version (`docker.io nvidia-utils-580=580.1-1`), sorted.
+    """A set of packages; its key lists them sorted, with or without versions (`docker.io nvidia-utils-580=580.1-1`).
 
-    installed: all of them are, or null where a transaction was broken off. held: upgrades leave all of them alone.
-    to_add, to_change, to_change_foreign, to_remove: what apt would do now to install what lacks, as a simulation says:
-    `NAME VERSION`, `NAME OLD -> NEW`; foreign are packages that winhost did not install. A desired state has them
-    empty. So a plan shows the transaction as what they were before, and whatever else apt would do by then is drift.
-    What would be removed and is not of winhost's is refused. needed_by: others that depend on what the set brought.
-    restart_due: of NVIDIA's driver, that another one runs than is installed; a desired state has it false.
+    - installed: all are installed; null if a transaction was interrupted. held: all are held back from upgrades.
+    - to_add, to_change, to_change_foreign, to_remove: what apt would do now to install the missing packages, according
+      to a simulation: `NAME VERSION` or `NAME OLD -> NEW`. Foreign packages are those that winhost did not install. A
+      desired state has these empty, so that a plan shows the transaction as their values before, and any other
+      transaction at the time of the run is drift. A transaction that would remove foreign packages is refused.
+    - needed_by: other packages that depend on packages that the set added.
+    - restart_due: for NVIDIA's driver, the loaded driver is not the installed one. A desired state has it false.
 
-    Undoing takes away what the transaction added, and gives versions back, as far as a source still has them, holds,
-    and the marks of what was installed by itself.
+    Undoing removes the packages that the transaction added, and restores former versions (if a source still has them),
+    holds, and marks of automatically installed packages.
     """
 
     installed: bool | None
@@ -128,9 +129,9 @@ class AptPackages(State):
     )
 )
 class DebianPackage(State):
-    """version: exactly this one, or null where it is not installed; taken away only where winhost installed it.
+    """version: the installed version, null if it is not installed; winhost removes only packages that it installed.
 
-    held: upgrades leave it alone; needed_by: installed packages that depend on it.
+    held: it is held back from upgrades; needed_by: installed packages that depend on it.
     """
 
     version: str | None

@@ -1,4 +1,4 @@
-"""Resources of Linux that are only read. The script of each stands in its folder."""
+"""Linux resources that are only read. The script of each one is in its folder."""
 
 from typing import Annotated
 
@@ -12,11 +12,11 @@ from winhost.resources.shared import ACCESS
 class LinuxSystem(State):
     """id, version: as in os-release (`ubuntu`, `24.04`); kernel: its release; architecture: the output of `uname -m`.
 
-    wsl_networking: the output of `wslinfo --networking-mode`, null where this is no WSL; systemd: it runs as init;
-    machine_id: as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`; virtualization: the
-    output of `systemd-detect-virt` (`none` on metal); secure_boot: null where it was not started by UEFI; cgroups: the
-    version; memory: as the kernel has it; shm: the size of /dev/shm, null where there is none;
-    pci_hyperv: whether its kernel has the driver for devices that Hyper-V assigns, null where no Hyper-V runs it.
+    wsl_networking: the output of `wslinfo --networking-mode`, null outside WSL; systemd: it runs as init; machine_id:
+    as in /etc/machine-id; simulated: it is in the lab, so its facts are `synthetic`; virtualization: the output of
+    `systemd-detect-virt` (`none` on bare metal); secure_boot: null if it was not booted by UEFI; cgroups: the version;
+    memory: as the kernel reports it; shm: the size of /dev/shm, null if there is none; pci_hyperv: the kernel has the
+    driver for devices that Hyper-V assigns, null outside Hyper-V.
     """
 
     id: str
@@ -38,9 +38,9 @@ class LinuxSystem(State):
 
 @resource(ResourceType("LinuxBoot", title="the last start of the Linux", order=11, requires=ACCESS))
 class LinuxBoot(State):
-    """boot_id: the kernel's, another one after each start; ready: systemd has started what starts with the machine.
+    """boot_id: the kernel's boot id, different after each boot; ready: systemd has finished starting the machine.
 
-    It is asked to restart where it is a machine of its own. A distro of WSL is not: it starts with Windows.
+    A Linux machine can be restarted through this resource. A WSL distro cannot: it restarts with Windows.
     """
 
     boot_id: str
@@ -49,11 +49,12 @@ class LinuxBoot(State):
 
 @resource(ResourceType("LinuxGpuDriver", title="GPU drivers in Linux", order=20, requires=ACCESS))
 class LinuxGpuDriver(State):
-    """packages: installed ones that bring a Linux GPU driver; libraries: each libcuda that is not WSL's.
+    """packages: installed packages with a Linux GPU driver; libraries: each libcuda that is not WSL's; wsl_libcuda: the
+    Windows driver is mounted (/usr/lib/wsl/lib).
 
-    wsl_libcuda: the driver of Windows is mounted (/usr/lib/wsl/lib). loaded: the version of NVIDIA's kernel module that
-    runs, null where none does; kind: open or proprietary, null likewise; signer: who signed the module on disk, null
-    where nobody did or there is none; installed: the version of that one, which may be another.
+    loaded: the version of the loaded NVIDIA kernel module, null if none is loaded; kind: open or proprietary, null if
+    none is loaded; installed: the version of the module on disk, which may differ; signer: its signer, null if it is
+    unsigned or missing.
     """
 
     packages: tuple[str, ...]
@@ -70,7 +71,7 @@ _Address = Annotated[int, Bounds(0, 2**63 - 1)]
 
 @dataclass(frozen=True)
 class LinuxBar:
-    """A BAR as sysfs has it, in bytes. start: 0 where the kernel found no place for it."""
+    """A BAR as in sysfs, in bytes. start: 0 if the kernel assigned no address."""
 
     index: int
     start: _Address
@@ -80,10 +81,10 @@ class LinuxBar:
 
 @resource(ResourceType("LinuxGpu", title="GPUs in Linux", order=22, key=("address",), requires=ACCESS))
 class LinuxGpu(State):
-    """NVIDIA's. address: PCI, as `0000:01:00.0`; device: vendor and device, as `10de:2684`; driver: the one that is
-    bound; numa: null where there are no nodes; name, uuid, vram: by nvidia-smi, null where it does not list the GPU.
+    """An NVIDIA GPU by its PCI address, as `0000:01:00.0`. device: vendor and device id, as `10de:2684`; driver: the
+    bound driver; numa: null if there are no nodes; name, uuid, vram: by nvidia-smi, null if it does not list the GPU.
 
-    In WSL no GPU is on the PCI bus: what nvidia-smi lists there has no device, no BARs and no driver.
+    In WSL no GPU is on the PCI bus: the GPUs that nvidia-smi lists there have no device, BARs or driver.
     """
 
     device: str | None
@@ -99,9 +100,8 @@ class LinuxGpu(State):
     ResourceType("ContainerEngine", title="container engines in Linux", order=24, key=("engine",), requires=ACCESS)
 )
 class ContainerEngine(State):
-    """An installed engine or its toolkit: docker, podman, nvidia-ctk. socket: its API's, null if nobody listens.
-
-    snap: it came as a snap, which has settings and files of its own.
+    """An installed container engine or toolkit: docker, podman, nvidia-ctk. socket: the path of its API's socket, null
+    if nothing listens. snap: it was installed as a snap, which has its own settings and files.
     """
 
     version: str
@@ -111,9 +111,11 @@ class ContainerEngine(State):
 
 @resource(ResourceType("LinuxDisk", title="disks in Linux", order=26, key=("disk",), requires=ACCESS))
 class LinuxDisk(State):
-    """disk: its name now, as `nvme0n1`; by_id: its names in /dev/disk/by-id, which stay; table: gpt, dos or null.
+    """A disk by its current name, as `nvme0n1`. by_id: its persistent names in /dev/disk/by-id; table: gpt, dos or
+    null.
 
-    mounted: where it or what is on it is mounted (`[SWAP]`); holders: of what is on it, such as volumes and arrays.
+    mounted: mount points of the disk and its partitions (or `[SWAP]`); holders: devices on it, such as volumes and
+    arrays.
     """
 
     size: Bytes
@@ -131,7 +133,9 @@ class LinuxDisk(State):
     ResourceType("ListeningPort", title="listening ports in Linux", order=28, key=("address", "port"), requires=ACCESS)
 )
 class ListeningPort(State):
-    """TCP. processes: their names, as the kernel has them; none where another user's cannot be seen."""
+    """A listening TCP port. processes: their names in the kernel; empty if they belong to a user whose processes cannot
+    be read; everywhere: it listens on all addresses.
+    """
 
     processes: tuple[str, ...]
     everywhere: bool

@@ -1,4 +1,4 @@
-"""The kernel of a Linux, its units, its firewall and what its GPU driver shows."""
+"""Kernel settings and modules, systemd units, firewall ports and GPUs of a Linux."""
 
 from winhost.core.rules import Condition, ConsentRule, UndoRule
 from winhost.model.units import Bytes
@@ -6,7 +6,7 @@ from winhost.resources.base import NOT_REPORTED, State, resource
 from winhost.resources.shared import NETWORK_CONSENT, NOTHING_TO_UNDO, PENDING_WORK_DONE, LinuxType
 from winhost.resources.values import CLEARED, FLAG, ORDERED_NETWORKS, Value, or_nothing, text
 
-_WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
+_TOKENS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
 
 
 @resource(
@@ -15,7 +15,7 @@ _WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
         title="settings of the kernel",
         order=35,
         key=("name",),
-        sets={"live": _WORDS, "at_boot": or_nothing(_WORDS)},
+        sets={"live": _TOKENS, "at_boot": or_nothing(_TOKENS)},
         asks=("network",),
         risks=tuple(
             ConsentRule("network", (Condition("name", of="key", starts_with=each),))
@@ -24,8 +24,8 @@ _WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
     )
 )
 class Sysctl(State):
-    """live: what holds now, with one space for each gap; at_boot: what winhost's own file sets with each start
-    (`/etc/sysctl.d/99-winhost-NAME.conf`), null where it sets nothing. What routes packets may cut SSH access.
+    """A kernel parameter. live: its current value, with single spaces; at_boot: the value in winhost's own file
+    (`/etc/sysctl.d/99-winhost-NAME.conf`), null if there is none. Network parameters may interrupt SSH access.
     """
 
     live: str
@@ -47,7 +47,7 @@ class Sysctl(State):
         },
         restarts=True,
         asks=("restart",),
-        # Whether the module runs by then, and so takes it only then, is known once it is done.
+        # Whether the module is loaded, so that it needs a restart, is known only after the change.
         risks=tuple(
             ConsentRule("restart", (Condition(each, of="desired"),))
             for each in ("options", "blacklisted", "restart_due")
@@ -56,11 +56,13 @@ class Sysctl(State):
     )
 )
 class KernelModule(State):
-    """options, blacklisted, at_boot: what winhost's own files say, `/etc/modprobe.d/winhost-MODULE.conf` and
-    `/etc/modules-load.d/winhost-MODULE.conf`; those of others are left alone. initramfs_due: the initramfs does not
-    have that yet, because making it was broken off; a desired state has it false. loaded: it runs now.
-    restart_due: it runs and is blacklisted, or runs with other options than it would after a restart; a desired state
-    may have it false.
+    """A kernel module.
+
+    options, blacklisted, at_boot: as in winhost's own files, `/etc/modprobe.d/winhost-MODULE.conf` and
+    `/etc/modules-load.d/winhost-MODULE.conf`; other files are left alone. initramfs_due: the initramfs does not contain
+    these yet, because building it was interrupted; a desired state has it false. loaded: the module is loaded.
+    restart_due: it is loaded although blacklisted, or with other options than after a restart; a desired state may have
+    it false.
     """
 
     options: str | None
@@ -79,14 +81,14 @@ class KernelModule(State):
         key=("unit",),
         sets={"enabled": text(r"[a-z-]+", "enabled, disabled, masked, or what it was"), "active": FLAG},
         after=("LinuxFile", "DebianPackage", "CdiSpec", "ReleaseFile", "SecretFile"),
-        # A unit that is no longer there went with its file or package.
+        # A unit that no longer exists was removed with its file or package.
         undo=UndoRule(gone_if=((Condition("enabled", unavailable=True), Condition("active", none_of=(True,))),)),
     )
 )
 class SystemdUnit(State):
-    """loaded: systemd knows it and could read it; enabled: enabled, disabled, masked, or static and the like, which
-    cannot be chosen; active: it runs, or ran and stays; failed: it ended badly. How a unit begins that does not
-    exist yet depends on the file or package that brings it; until then its state is unavailable.
+    """A systemd unit. loaded: systemd has loaded it; enabled: enabled, disabled, masked, or a state such as static,
+    which cannot be set; active: it runs, or has run and remains active; failed: it ended with an error. The state of a
+    unit that does not exist yet is unavailable until the file or package that provides it is installed.
     """
 
     loaded: bool
@@ -109,11 +111,11 @@ class SystemdUnit(State):
     )
 )
 class FirewallPort(State):
-    """A TCP port, which only these networks reach, and the machine itself; an empty list: nobody else.
+    """A TCP port that only some networks, and the machine itself, can reach.
 
-    allowed: null where winhost has no rule that holds now and with each start; by: what has the rule, ufw where that
-    is enabled, or else a table `inet winhost` of nftables; others: chains of nftables that drop what they do not
-    accept, and so perhaps this port as well. Rules of others stay, and a port of sshd is never limited.
+    allowed: those networks, empty for none; null if winhost has no rule that is effective both now and after a restart;
+    by: ufw if it is enabled, otherwise nftables (the table `inet winhost`); others: nftables chains with the policy
+    drop, which may block this port as well. Rules of others are not changed, and a port of sshd is never limited.
     """
 
     allowed: tuple[str, ...] | None
@@ -136,12 +138,14 @@ class FirewallPort(State):
     )
 )
 class ShownGpus(State):
-    """count: by `nvidia-smi -L`, 0 without a driver; loaded: NVIDIA's kernel module runs, by
-    `/proc/driver/nvidia/version`; unplaced: BARs of these GPUs to which the kernel gave no address. Setting them waits
-    until all are so, and changes nothing.
+    """The GPUs that NVIDIA's driver shows.
 
-    needed_high, needed_low: bytes of MMIO space that one of the GPUs of a Hyper-V VM did not get when the kernel
-    started, as that says (`hv_pci …: Need 0x… of high MMIO space`); null where it does not.
+    count: according to `nvidia-smi -L`, 0 without a driver; loaded: NVIDIA's kernel module is loaded, according to
+    `/proc/driver/nvidia/version`; unplaced: the number of their BARs without an address. Setting these waits until all
+    have the desired values, and changes nothing.
+
+    needed_high, needed_low: bytes of MMIO space that a GPU of a Hyper-V VM requested in vain, according to the kernel
+    log (`hv_pci …: Need 0x… of high MMIO space`); null if it logged nothing.
     """
 
     count: int

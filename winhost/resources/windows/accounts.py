@@ -1,4 +1,4 @@
-"""Accounts of Windows that winhost makes, their rights, and what runs in their sessions."""
+"""Windows accounts that winhost creates, their rights, and the scheduled tasks that run as them."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, Value, one_of, or_
             DependentRule("AccountRight", on=("account",), unless=("granted", (False,))),
             CONFIG_OF_ACCOUNT,
         ),
-        # An account goes only if it is still the one that was made; for its distros see `DISTROS_OF_ACCOUNT`.
+        # An account is removed only if winhost created it. For its distros see DISTROS_OF_ACCOUNT.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -51,11 +51,12 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, Value, one_of, or_
     )
 )
 class LocalAccount(State):
-    """An account of this Windows. winhost makes one with a secret that nobody keeps, and removes only what it made.
+    """A local account of Windows. winhost creates one with a random password that is stored nowhere, and removes only
+    accounts that it created.
 
-    ours: made by winhost, by the mark in its description; profile: the folder that its first logon made; sessions: of
-    people who are logged on with it now; distros: disks of WSL in the profile, or the folders, of one of ours.
-    A domain controller has no such accounts.
+    ours: winhost created it, according to its description; profile: the folder that its first logon created; sessions:
+    of people who are logged on now; distros: WSL disks in the profile or in the distro folders of an account of ours.
+    A domain controller has no local accounts.
     """
 
     there: bool
@@ -82,12 +83,11 @@ class LocalAccount(State):
     )
 )
 class AccountRight(State):
-    """A right of the local security policy, granted to an account by name, or by SID where it is no local one.
+    """A right of the local security policy that is granted to an account.
 
-    Read: SeBatchLogonRight, SeServiceLogonRight, SeDenyBatchLogonRight; the first two can be granted and taken back. A
-    local account can be asked for by its SID, too; it is listed by its name, and a playbook has to call it so. A group
-    that has a right is listed by its SID. A group policy of the domain that assigns the right overrides what is set
-    here.
+    Three rights are read: SeBatchLogonRight, SeServiceLogonRight and SeDenyBatchLogonRight; the first two can be
+    granted and revoked. A local account is listed by its name, which a playbook must use; a request may also use its
+    SID. Other accounts and groups are listed by SID. A group policy of the domain overrides what is set here.
     """
 
     granted: bool
@@ -100,10 +100,10 @@ NO_TASKS: Mapping[str, Json] = {
     "program": None,
     "logon": None,
 }
-REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
-STALE = "stale"  # jobs, or a task: what it runs is gone, or of another winhost
-# What rollback cannot restore: the value, what rollback reports, and what the plan warns of.
-_MENDED = {
+REFUSED = "refused"  # of logon: the account's password was changed, so that its tasks cannot log on
+STALE = "stale"  # of jobs or a task: its script is missing, or is that of another version of winhost
+# States that rollback cannot restore: the value, the report of rollback, and the warning of the plan.
+_UNRESTORABLE = {
     "logon": (REFUSED, "they log on again", "nobody knows the password that the account had"),
     "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
 }
@@ -126,24 +126,30 @@ _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letter
         absent=NO_TASKS,
         dependents=(DISTROS_OF_ACCOUNT, CONFIG_OF_ACCOUNT),
         irreversible=tuple(
-            KeepIf((Condition(name, of="before", one_of=(broken,)),), why) for name, (broken, _, why) in _MENDED.items()
+            KeepIf((Condition(name, of="before", one_of=(broken,)),), why)
+            for name, (broken, _, why) in _UNRESTORABLE.items()
         ),
-        # What bears our name and stands where only ours stand goes back, whatever it was changed to since. But nobody
-        # can give an account a password back that nobody here knew, or a script that is not kept.
+        # Only winhost uses tasks of these names in this folder, so they are restored whatever they were changed to. An
+        # unknown password of the account, or a script that was not stored, cannot be restored.
         undo=UndoRule(
             unconditional=True,
-            not_restored=tuple(NotRestored(name, broken, reason) for name, (broken, reason, _) in _MENDED.items()),
+            not_restored=tuple(
+                NotRestored(name, broken, reason) for name, (broken, reason, _) in _UNRESTORABLE.items()
+            ),
         ),
     )
 )
 class AccountTasks(State):
-    """The scheduled tasks that run as the account, in the folder `winhost`.
+    """The scheduled tasks that run as an account, in the task folder `winhost`.
 
-    jobs: runs wsl.exe for winhost, one job at a time; stale, where its script is gone or another winhost's. keep_alive:
-    holds `distro` from the start of Windows on, by `program`; whether it does so now is a property of WslDistro. logon:
-    password, a secret created again whenever the tasks are; or s4u, without one: whether WSL starts like that is
-    unverified; refused, where somebody gave the account another password. What is set, and what is read, runs a job
-    that does nothing: its first logon makes the account's profile.
+    - jobs: the task that runs wsl.exe for winhost, one job at a time; stale if its script is missing or is that of
+      another version of winhost.
+    - keep_alive: the task that keeps `distro` running from the start of Windows, by `program`. Whether the distro runs
+      now is a property of WslDistro.
+    - logon: password, which is generated again whenever the tasks are registered; s4u, without a password (whether WSL
+      starts like that is unverified); refused, if somebody changed the account's password.
+
+    Reading and setting run a job that does nothing. Its first logon creates the account's profile.
     """
 
     jobs: str
@@ -154,12 +160,12 @@ class AccountTasks(State):
 
 
 NO_WATCHER: Mapping[str, Json] = {"task": "absent", "settings": None, "key": None, "digest": None}
-_NOT_KEPT = "the script that was there is not kept"
-_KEY_NOT_KEPT = "the key that was there is not kept"
+_SCRIPT_NOT_STORED = "the script that was there is not kept"
+_KEY_NOT_STORED = "the key that was there is not kept"
 
 
-def _settings(value: Json) -> bool:
-    """True if the text is as `watcher_settings` writes it."""
+def _are_watcher_settings(value: Json) -> bool:
+    """Tell whether the text is exactly what `watcher_settings` returns for these settings."""
     try:
         return isinstance(value, str) and value.isascii() and watcher_settings(**json.loads(value)) == value
     except (ValueError, TypeError):
@@ -169,12 +175,12 @@ def _settings(value: Json) -> bool:
 def watcher_settings(
     *, url: str, programs: tuple[str, ...], full_screen: bool, unlocked: bool, gpu_memory: int | None
 ) -> str:
-    """The text of its settings.json. gpu_memory: in bytes."""
-    said = {"url": url, "programs": [*programs], "full_screen": full_screen, "unlocked": unlocked}
-    return json.dumps({**said, "gpu_memory": gpu_memory})
+    """Return the text of a watcher's settings.json. gpu_memory: in bytes."""
+    settings = {"url": url, "programs": [*programs], "full_screen": full_screen, "unlocked": unlocked}
+    return json.dumps({**settings, "gpu_memory": gpu_memory})
 
 
-_KEPT = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_KEPT),)
+_KEEP_IF_KEY = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_STORED),)
 
 
 @resource(
@@ -185,28 +191,28 @@ _KEPT = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_K
         key=("account",),
         sets={
             "task": one_of("absent", "ready", "disabled"),
-            "settings": or_nothing(Value("the settings of the watcher, as one line of JSON", _settings)),
+            "settings": or_nothing(Value("the settings of the watcher, as one line of JSON", _are_watcher_settings)),
             "key": or_nothing(secret_reference("a yield key of the gateway")),
             "digest": SHA256_OR_NOTHING,
         },
         absent=NO_WATCHER,
         credential="key",
-        irreversible=(*_KEPT, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _NOT_KEPT)),
-        # It bears our name and stands where only ours stand: it goes back, whatever it was changed to since.
+        irreversible=(*_KEEP_IF_KEY, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _SCRIPT_NOT_STORED)),
+        # Only winhost uses tasks of this name in this folder, so it is restored whatever it was changed to.
         undo=UndoRule(
-            keep_if=_KEPT,
+            keep_if=_KEEP_IF_KEY,
             unconditional=True,
             not_restored=(NotRestored("task", STALE, "it watches again"),),
         ),
     )
 )
 class YieldWatcher(State):
-    """The scheduled task `watch-ACCOUNT` of a local account whose owner works at the desktop, and its files in
+    """The scheduled task `watch-ACCOUNT` of a desktop user's local account, and its files in
     %ProgramData%\\winhost\\watchers\\ACCOUNT, which only that account and administrators can read.
 
-    task: starts with the logon of the account, in its session, without elevation; stale, where its script is gone or
-    another winhost's. settings: what it looks for, and the gateway's address. key: the secret reference by which
-    winhost found the yield key that it wrote there, never the key; digest: the SHA-256 of the key that is there.
+    task: starts when the account logs on, in its session, without elevation; stale if its script is missing or is that
+    of another version of winhost. settings: the conditions that it watches, and the gateway's address. key: the secret
+    reference from which winhost took the yield key, never the key itself; digest: the SHA-256 of the key on the host.
     """
 
     task: str

@@ -1,4 +1,4 @@
-"""Entries of the firmware that start Windows, or a Linux beside it."""
+"""Boot entries of the firmware, and other resources of a dual boot with Linux."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,13 +17,14 @@ from winhost.resources.values import FLAG, GUID, INTERFACE, one_of, or_nothing, 
         title="Fast Startup and hibernation",
         order=78,
         sets={"hibernation": FLAG, "fast_startup": FLAG},
-        after=("KeyEscrow",),  # before that nothing at all is changed for another system
+        after=("KeyEscrow",),  # nothing is changed for another system before the recovery keys are proven to be stored
     )
 )
 class FastStartup(State):
-    """Either leaves the volumes of Windows in use while it is off, and another system must not touch them then.
+    """Hibernation and Fast Startup. Either leaves the Windows volumes in use while Windows is off, when another system
+    must not write to them.
 
-    hibernation: there is a hibernation file; without it there is no Fast Startup, whatever fast_startup says.
+    hibernation: there is a hibernation file; without it Fast Startup is off, whatever fast_startup says.
     """
 
     hibernation: bool
@@ -37,18 +38,18 @@ class FastStartup(State):
         order=94,
         key=("partition",),
         sets={"kept": FLAG},
-        after=("KeyEscrow",),  # without the proof nothing is done for another system
+        after=("KeyEscrow",),  # nothing is done for another system before that proof
         asks=("data",),
         risks=(ConsentRule("data", (Condition("kept", of="desired", one_of=(False,)),)),),
     )
 )
 class EfiBackup(State):
-    """A copy of an EFI system partition's files, by the partition's GUID. kept: the host has a copy of its files.
+    """A copy of the files of an EFI system partition, by the partition's GUID. kept: the host has such a copy.
 
-    changed: what has another content by now; added: what came since, of that which an installer of Linux puts there.
-    Once the copy is not wanted any more, the first is put back by its hash, and the second taken away, with the boot
-    entries that start a Linux from there and came since. A file that was open when it was to be copied, as the one that
-    Windows boots by, is in neither.
+    changed: files whose content differs from the copy; added: files that installers of Linux create and that are not
+    in the copy. When `kept` becomes false, changed files are restored and added files are removed, with the boot
+    entries that start a Linux from this partition and were created since. Files that were open when the copy was
+    taken, as the one from which Windows boots, are not in it and are never listed.
     """
 
     kept: bool
@@ -77,15 +78,17 @@ class BootEntry:
         order=84,
         sets={"next": ENTRY},
         after=("OwnBootEntry",),
-        # The restart that it was set for takes it away: what was found comes back whatever it is by then.
+        # BootNext is cleared by the restart that uses it, so the original is restored whatever the value is by then.
         undo=UndoRule(unconditional=True),
     )
 )
 class FirmwareBoot(State):
-    """kind: uefi or bios, which has no such variables. order: of what is tried; current: what was started; next: what
-    is started once, before the order, and forgotten by that. Entries are those of the order: the firmware may number
-    them anew with any restart, so that an entry is known by its description, partition and path. Of all these only kind
-    is told with the whole host; the others are told by name, since to read them starts a C# compiler.
+    """The boot variables of the firmware.
+
+    kind: uefi, or bios, which has none. order: BootOrder; current: BootCurrent; next: BootNext, which is started once
+    and then cleared; entries: those in the order. The firmware may renumber entries at any restart, so an entry is
+    identified by its description, partition and path. When the whole host is read, only kind is read: reading the
+    others starts a C# compiler.
     """
 
     kind: str
@@ -96,7 +99,7 @@ class FirmwareBoot(State):
 
 
 NO_ENTRY: Mapping[str, Json] = MappingProxyType({"made": False, "partition": None, "path": None, "entry": None})
-_SET = ("made", "partition", "path")
+_SETTABLE = ("made", "partition", "path")
 
 
 @resource(
@@ -116,15 +119,15 @@ _SET = ("made", "partition", "path")
         absent=NO_ENTRY,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        undo=UndoRule(remove_if_created={name: NO_ENTRY[name] for name in _SET}),
+        undo=UndoRule(remove_if_created={name: NO_ENTRY[name] for name in _SETTABLE}),
     )
 )
 class OwnBootEntry(State):
-    """A boot entry, by its name, which stands in its description after `winhost-`. It is the last of the order, so that
-    nothing starts it unless that is asked for once.
+    """A boot entry that winhost creates, by its name; its description is `winhost-NAME`. It is the last one in the boot
+    order, so that it starts only when it is requested once with BootNext.
 
-    partition: on which path lies, by its GUID; entry: its four digits now, which the firmware may change with any
-    restart. made: null where it was begun, or the firmware forgot it.
+    partition: the GUID of the partition that contains path; entry: its current four digits, which the firmware may
+    change at any restart. made: null if creating it was interrupted, or if the firmware lost it.
     """
 
     made: bool | None
@@ -134,7 +137,7 @@ class OwnBootEntry(State):
 
 
 WINDOWS, LINUX = "windows", "linux"
-LINUX_NEXT = "linux-next"  # Windows runs, and the next start is of the other one
+LINUX_NEXT = "linux-next"  # Windows runs, and the firmware will start Linux next
 
 
 @resource(
@@ -151,13 +154,14 @@ LINUX_NEXT = "linux-next"  # Windows runs, and the next start is of the other on
     )
 )
 class RunningSystem(State):
-    """system: windows, or linux-next where the firmware starts the other one next; linux is told by that Linux, while
-    it runs. Setting it tells the firmware what to start once (BootNext), and takes effect with a restart: the Linux, or
-    where there is none yet its installer.
+    """The system of a dual boot that runs, or will run next.
 
-    linux: the path by which a boot entry starts a Linux, the first of them; null where winhost made a partition for one
-    whose installer has not left its label at EFI\\ubuntu\\winhost.txt yet. installer: the four digits of the entry that
-    winhost made. Null where there is none.
+    system: windows; linux-next if the firmware starts Linux next; linux, which only the running Linux reports. Setting
+    it sets BootNext to the Linux, or to its installer if no Linux is installed, and takes effect with a restart.
+
+    linux: the file that the first boot entry of a Linux starts, null if there is none; also null while winhost has
+    created a partition for a Linux whose installer has not yet written its label to EFI\\ubuntu\\winhost.txt.
+    installer: the four digits of the boot entry that winhost created for the installer, null if there is none.
     """
 
     system: str
@@ -168,7 +172,7 @@ class RunningSystem(State):
 NO_INSTALLER: Mapping[str, Json] = MappingProxyType(
     {"made": False, **dict.fromkeys(("partition", "image", "files", "user", "address", "host_key", "ticket"))}
 )
-_COPYING = 3600  # seconds that some GB may take from a slow disk, also to be hashed
+_COPY_TIMEOUT = 3600  # seconds to copy or hash some GB on a slow disk
 
 
 @resource(
@@ -191,20 +195,24 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be ha
         absent=NO_INSTALLER,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        timeout=lambda change: _COPYING if change.desired.get("made") or change.desired.get("ticket") else 60,
+        timeout=lambda change: _COPY_TIMEOUT if change.desired.get("made") or change.desired.get("ticket") else 60,
         undo=UndoRule(remove_if_created=NO_INSTALLER),
     )
 )
 class UbuntuInstaller(State):
-    """The content of the installer's partition, and the identity of the new system. Its name is ubuntu.
+    """The content of the installer's partition, and the identity of the new system. Its key's name is `ubuntu`.
 
-    partition: the GUID of that which winhost made for it; image: the staged file whose content is there; files: what
-    winhost puts beside and over it, JSON of texts by their paths. user, address, host_key: who may log on to the new
-    system, where (null for DHCP), and the SSH key by which it is known. ticket: the SHA-256 of winhost/fetch.json on
-    the partition, by which the installer gets its settings; the text of that comes as the secret of a set, is good for
-    one answer, and is never told. With it the partition becomes read-only by the attribute of its table, and then all
-    that lies on it must be what was put there. made: null where it was begun and not finished, or the partition is
-    gone.
+    - made: null if creating it was interrupted, or if its partition is missing.
+    - partition: the GUID of the partition that winhost created for it.
+    - image: the staged file whose content is on the partition.
+    - files: files that winhost adds to that content or replaces in it: JSON of texts by path.
+    - user, address, host_key: the user who may log on to the new system, its address (null for DHCP), and its SSH host
+      key.
+    - ticket: the SHA-256 of winhost/fetch.json on the partition, with which the installer fetches its settings. The
+      text of that file is passed as the secret of a `set`, is valid for one answer, and is never returned.
+
+    Setting the ticket makes the partition read-only in the partition table; then its content must be exactly what
+    winhost wrote.
     """
 
     made: bool | None

@@ -1,4 +1,4 @@
-"""Partitions of Windows' disks, files on them, and BitLocker."""
+"""Partitions, staged files and BitLocker of a Windows host."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,12 +16,12 @@ RESERVED = "e3c9e316-0b5c-4db8-817d-f92df00215ae"
 BASIC_DATA = "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"
 RECOVERY = "de94bba4-06d1-4d40-a16a-bfd50179d6ac"
 LINUX = "0fc63daf-8483-4772-8e79-3d69d8477de4"
-# Of dynamic disks: what is told of their volumes, and those volumes.
+# Partitions of dynamic disks: the metadata of their volumes, and their data.
 DYNAMIC = ("5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9b60a0-1431-4f62-bc68-3311714a69ad")
 STORAGE_SPACES = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
 
 SECTOR: Bytes = 512
-RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
+RESIZE_TIMEOUT = 3600  # seconds; files at the end of a full volume are moved first
 
 
 @resource(
@@ -31,19 +31,19 @@ RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
         order=72,
         key=("partition",),
         sets={"size": sizes(SECTOR)},
-        # The last two can fail, and nothing was changed then.
+        # EfiBackup and StagedFile can fail: then the partition table has not been changed.
         after=("BitLocker", "FastStartup", "EfiBackup", "StagedFile"),
         asks=("data",),
         risks=(ConsentRule("data"),),
-        timeout=lambda change: RESIZING,
+        timeout=lambda change: RESIZE_TIMEOUT,
     )
 )
 class Partition(State):
-    """A partition by its GUID, which Linux knows as PARTUUID.
+    """A partition by its GUID, which Linux calls PARTUUID.
 
-    disk: the GUID of its disk's GPT; number: of Windows, which Linux need not share; offset and size in bytes; type:
-    the GUID of its kind; letter: of its drive; boot: Windows is on it; system: its boot manager is. hidden, no_letter:
-    the flags of its entry by which Windows gives it no drive letter. Only the one that Windows runs from is resized.
+    disk: the GUID of its disk's GPT; number: in Windows, which may differ from that in Linux; offset, size: in bytes;
+    type: the GUID of its type; letter: the drive letter; boot: Windows is on it; system: the boot manager is on it.
+    hidden, no_letter: flags that keep Windows from assigning a drive letter. Only the Windows partition can be resized.
     """
 
     disk: str | None
@@ -59,7 +59,7 @@ class Partition(State):
 
 
 def starts_windows(partition: Partition) -> bool:
-    """It is the EFI system partition that the running Windows was started from, which may be on another disk."""
+    """Tell whether the running Windows was started from this EFI system partition, which may be on another disk."""
     return partition.system and partition.type == EFI
 
 
@@ -67,7 +67,7 @@ LINUX_PARTITION, STAGING, OWN_EFI = "linux", "staging", "efi"
 NO_PARTITION: Mapping[str, Json] = MappingProxyType(
     dict.fromkeys(("made", "disk", "offset", "size", "label", "partition"), None) | {"made": False, "ours": False}
 )
-_SET = ("made", "disk", "offset", "size", "label")
+_SETTABLE = ("made", "disk", "offset", "size", "label")
 LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits after a dash")
 
 
@@ -101,19 +101,20 @@ LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits a
                     "it is not where winhost put it, or not as large any more",
                 ),
             ),
-            remove_if_created={name: NO_PARTITION[name] for name in _SET},
+            remove_if_created={name: NO_PARTITION[name] for name in _SETTABLE},
         ),
     )
 )
 class OwnPartition(State):
-    """A partition that winhost made, by its name: linux, for the system to be installed; staging, for its installer;
-    efi, for its boot loader, where it gets another disk than Windows.
+    """A partition that winhost creates, by its name: linux, for the new system; staging, for its installer; efi, for
+    its boot loader if it is on another disk than Windows.
 
-    Windows makes it, at exactly `offset` and with exactly `size`, so that no installer writes a partition table. Each
-    is formatted with `label`: linux as NTFS, by which the installer's guard knows it, with the type of Linux; the
-    others as FAT32, efi with the type of an EFI system partition. It is known by its GUID (partition), of which the
-    host keeps a record, and by where it is: ours says that both are as recorded. made: null while it was begun and
-    not finished, or is not as recorded.
+    Windows creates it at exactly `offset` with exactly `size`, so that no installer writes a partition table. linux is
+    formatted as NTFS, with a label by which the installer's guard recognizes it, and has the type of a Linux
+    partition. The others are formatted as FAT32; efi has the type of an EFI system partition.
+
+    partition: its GUID, which the host records; ours: GUID, offset and size are as recorded; made: null if creating it
+    was interrupted, or if it is not as recorded.
     """
 
     made: bool | None
@@ -125,20 +126,20 @@ class OwnPartition(State):
     partition: str | None
 
 
-def file_beside_the_plan(change: Change) -> Attachment | None:
-    """./name is a file in the folder of the plan, on the computer that winhost runs on."""
-    before, _, name = change.key["source"].partition("./")
-    return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
+def file_next_to_plan(change: Change) -> Attachment | None:
+    """Return the file that a change needs from the plan's folder on winhost's computer; its source is `./NAME`."""
+    prefix, _, name = change.key["source"].partition("./")
+    return Attachment(name, change.key["sha256"]) if not prefix and change.desired.get("present") else None
 
 
-def fetched_by_the_host(change: Change) -> str | None:
-    """An https address that the host can reach."""
+def host_download_address(change: Change) -> str | None:
+    """Return the https address from which the host downloads the file, or None."""
     source = change.key["source"]
     return source if source.startswith("https://") and change.desired.get("present") else None
 
 
-def received_at(key: Key) -> str:
-    """The path of what was received of it, on a host whose %ProgramData% is where Windows puts it."""
+def partial_file_path(key: Key) -> str:
+    """Return the path of a partially received file on a host, if its %ProgramData% is the default."""
     return rf"C:\ProgramData\winhost\files\{key['sha256']}-{key['name']}.part"
 
 
@@ -154,19 +155,18 @@ def received_at(key: Key) -> str:
             DependentRule("Wsl", at=("package", "{sha256}")),
             DependentRule("WslDistro", at=("image", "{sha256}")),
         ),
-        upload=file_beside_the_plan,
-        download=fetched_by_the_host,
-        # What is there in part is nobody else's, and never put back.
+        upload=file_next_to_plan,
+        download=host_download_address,
+        # A partially received file is winhost's own, and is never restored.
         undo=UndoRule(instead={"present": (None, False)}, transitional_states={"present": (None,)}),
     )
 )
 class StagedFile(State):
-    """A file that winhost brings, in a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
+    """A file that winhost copies to a folder of administrators: %ProgramData%\\winhost\\files\\<sha256>-<name>.
 
     source: an https address that the host can reach, the absolute path of a file on a drive of the host, or ./ and the
-    name of a file next to the plan; name: letters, digits, dot, dash and underscore. present: it is there with
-    this SHA-256; with any other it is as good as absent, and replaced. null: a part of it is there, and the rest is
-    still to come.
+    name of a file next to the plan; name: letters, digits, dot, dash and underscore. present: there is a file with
+    this SHA-256; one with another hash counts as absent and is replaced; null: it was received only in part.
     """
 
     present: bool | None
@@ -180,9 +180,9 @@ class KeyProtector:
     kind: str
 
 
-MOST_RESTARTS = 15
+MAX_RESTARTS = 15
 RESTARTS = or_nothing(
-    Value("a number of restarts, 0 to 15", lambda value: type(value) is int and 0 <= value <= MOST_RESTARTS)
+    Value("a number of restarts, 0 to 15", lambda value: type(value) is int and 0 <= value <= MAX_RESTARTS)
 )
 
 
@@ -194,18 +194,18 @@ RESTARTS = or_nothing(
         key=("volume",),
         sets={"suspended": RESTARTS},
         after=("KeyEscrow",),
-        # Each restart counts it down: whatever it is by then, what was found comes back.
+        # Each restart decrements the count, so the original is restored whatever the value is by then.
         undo=UndoRule(unconditional=True),
     )
 )
 class BitLocker(State):
     """A volume by its mount point. protection: on, off or unknown.
 
-    conversion: fully-encrypted, fully-decrypted, or on its way (encryption-in-progress …), unknown of a locked volume,
-    as is percentage. A volume that is encrypted and not protected may wait for its owner to log on, as with device
-    encryption. suspended: after how many restarts protection comes back, 0 for when somebody says so; null where it is
-    not suspended. pcrs: of the TPM, what must be as it was for the volume to open by itself; none without a TPM among
-    the protectors.
+    conversion: fully-encrypted, fully-decrypted, or in progress (encryption-in-progress …); it and percentage are
+    unknown for a locked volume. A volume that is encrypted but not protected may wait for its owner to log on, as with
+    device encryption. suspended: the number of restarts after which protection resumes, 0 until it is resumed
+    explicitly, null if it is not suspended. pcrs: the TPM registers that must be unchanged for the volume to unlock
+    automatically; empty without a TPM protector.
     """
 
     protection: str
@@ -218,7 +218,7 @@ class BitLocker(State):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of its protectors."""
+        """The kinds of the volume's protectors."""
         return tuple(protector.kind for protector in self.protectors)
 
 
@@ -240,11 +240,11 @@ NONE, DIRECTORY, ENTRA, TYPED = "none", "active-directory", "entra", "typed"
     )
 )
 class KeyEscrow(State):
-    """A proof that the recovery key of a volume with BitLocker is kept elsewhere, by the volume's mount point.
+    """A proof that the recovery key of a BitLocker volume is stored elsewhere, by the volume's mount point.
 
-    proof: active-directory or entra, which took the key of `protector` once more and said so; or typed: somebody knew
-    the last six digits of it, which were compared on the host and are stored nowhere. last_group: a secret reference to
-    those. A proof counts as long as the volume has that protector.
+    proof: active-directory or entra, if that directory confirmed that it stored the key of `protector`; typed, if a
+    user entered the last six digits of the key, which were compared on the host and are stored nowhere. last_group: a
+    secret reference to those digits. A proof is valid as long as the volume has that protector.
     """
 
     proof: str

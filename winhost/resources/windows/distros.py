@@ -45,23 +45,23 @@ from winhost.resources.windows.vms import INSTALLED, PENDING, UNINSTALLING
         asks=("restart",),
         risks=RESTART_CONSENT,
         dependents=(DependentRule("Wsl", unless=("present", (False,))), DISTROS),
-        # Between two restarts it is nobody else's state.
+        # A state that is pending until a restart is the run's own.
         undo=UndoRule(transitional_states={"feature": (PENDING, UNINSTALLING)}),
     )
 )
 class VirtualMachinePlatform(State):
-    """The optional feature in which distros of WSL 2 run; with it on, a hypervisor runs after the next restart.
+    """The optional Windows feature that WSL 2 needs. When it is installed, a hypervisor runs after the next restart.
 
-    feature: available, installed, install-pending, uninstall-pending (both pending: until the restart) or removed
-    (this Windows does not have it, or not its files).
+    feature: available, installed, install-pending or uninstall-pending (until the restart), or removed (this Windows
+    has no such feature, or its files were removed).
     """
 
     feature: str
 
 
-NO_DOWNGRADE = "winhost never downgrades WSL"
-_WAS_THERE = Condition("version", of="before", none_of=(None,))
-_ENDS = "{version} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
+NEVER_DOWNGRADED = "winhost never downgrades WSL"
+_WAS_INSTALLED = Condition("version", of="before", none_of=(None,))
+_UPGRADE_EFFECTS = "{version} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
 
 
 @resource(
@@ -77,13 +77,13 @@ _ENDS = "{version} does not come back; whatever runs in a distro, of any account
         asks=("restart",),
         risks=RESTART_CONSENT,
         dependents=(DISTROS,),
-        irreversible=(KeepIf((_WAS_THERE,), f"{NO_DOWNGRADE}: {_ENDS}"),),
-        # What was not there goes; a version that was there does not come back.
+        irreversible=(KeepIf((_WAS_INSTALLED,), f"{NEVER_DOWNGRADED}: {_UPGRADE_EFFECTS}"),),
+        # A WSL that winhost installed is removed. After an upgrade, the former version is not restored.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (_WAS_THERE, Condition("version", differs_from=("before",))),
-                    NO_DOWNGRADE,
+                    (_WAS_INSTALLED, Condition("version", differs_from=("before",))),
+                    NEVER_DOWNGRADED,
                 ),
             )
         ),
@@ -92,10 +92,10 @@ _ENDS = "{version} does not come back; whatever runs in a distro, of any account
 class Wsl(State):
     """The Windows Subsystem for Linux as a package, for all accounts.
 
-    present: the service of one is there; version: of the package, null where only the WSL in the box or none is there;
-    package: SHA-256 of the MSI by which winhost installed this version, null where somebody else did or it changed
-    since. Installed is only what Microsoft has signed, and never an older version. An MSI that finds files in use asks
-    for a restart; how often that of WSL does nobody documents.
+    present: a service of WSL exists; version: of the package, null if there is only the WSL that is part of Windows, or
+    none; package: SHA-256 of the MSI from which winhost installed this version, null if somebody else installed it or
+    it was updated since. winhost installs only packages that Microsoft has signed, and never an older version. An MSI
+    requests a restart if files are in use; how often that of WSL does is not documented.
     """
 
     present: bool
@@ -120,9 +120,9 @@ class Wsl(State):
     )
 )
 class WslConfig(State):
-    """The file .wslconfig in an account's profile, whole and to the letter; both are null where there is none.
+    """The file .wslconfig in an account's profile, with its exact text; both properties are null if there is none.
 
-    WSL reads it when its VM starts. Bytes that it could not read either are unknown.
+    WSL reads it when its VM starts. Bytes that WSL could not decode make both properties unknown.
     """
 
     text: str | None
@@ -145,9 +145,9 @@ NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, 
         absent=NO_VM,
         asks=("vm-stop",),
         risks=STOPS_DISTROS,
-        may_need=(ConsentRule("vm-stop"),),  # one that winhost did not start may run all the same,
+        may_need=(ConsentRule("vm-stop"),),  # a VM that winhost did not start may run
         within=DISTROS_OF_ACCOUNT,
-        # The file goes back by itself, later: a VM cannot be made with what it does not say yet.
+        # Rollback restores WslConfig later, and a VM cannot be started with settings that are not in the file yet.
         undo=UndoRule(
             gone_if=((Condition("running", one_of=(False,)),),),
             never="WSL reads the .wslconfig that was put back at its next start",
@@ -155,14 +155,16 @@ NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, 
     )
 )
 class WslVm(State):
-    """The VM in which all distros of an account run; running: one of them does.
+    """The VM in which all distros of an account run; running: at least one of them runs.
 
-    config: SHA-256 of the text of .wslconfig (as UTF-8) that it was made with: the file's text, or its text before
-    winhost changed it. A file that somebody else wrote since the VM's kernel started, or a VM that winhost never saw
-    start, has null. mode: of its network, as `wslinfo` reports it, which is `nat` where mirrored could not be
-    had, and `none` where a bridge could not, or has lost its link since, as when its switch was made again under it
-    (that the link shows that: inferred). It gets another one only by starting again. Of a VM that does not run, both
-    are what winhost last ended it for.
+    - config: SHA-256 of the text of .wslconfig (as UTF-8) with which the VM was started: the file's text, or its text
+      before winhost changed it. Null if somebody else wrote the file after the VM's kernel started, or if winhost does
+      not know with which file the VM was started.
+    - mode: the networking mode that `wslinfo` reports. It is `nat` if mirrored mode was not possible; `none` if the
+      bridge was not possible, or if it has lost its link since, as when its switch was created again (inferred from
+      the link). The VM gets another mode only when it starts again.
+
+    For a VM that does not run, both are the values for which winhost last stopped it.
     """
 
     running: bool
@@ -173,8 +175,8 @@ class WslVm(State):
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
     {"installed": False, "running": False, "image": None, "folder": None, "file_size": None, "others": 0}
 )
-_STOPPED = Condition("running", of="before", one_of=(False,))
-_IMPORTED = Condition("installed", of="before", one_of=(False,))
+_WAS_STOPPED = Condition("running", of="before", one_of=(False,))
+_WAS_ABSENT = Condition("installed", of="before", one_of=(False,))
 
 
 @resource(
@@ -188,23 +190,23 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
         requires="AccountTasks",
         absent=NO_DISTRO,
         asks=("vm-stop", "data"),
-        # What runs in it ends with it.
+        # Programs that run in the distro are stopped with it.
         risks=tuple(
-            ConsentRule("vm-stop", (Condition(name, of="desired", one_of=(False,)),), unless=(_STOPPED,))
+            ConsentRule("vm-stop", (Condition(name, of="desired", one_of=(False,)),), unless=(_WAS_STOPPED,))
             for name in ("installed", "running")
         ),
-        # With this consent it goes without being exported first.
+        # With this consent it is removed without being exported first.
         may_need=(ConsentRule("data", (Condition("installed", of="desired", one_of=(False,)),)),),
         dependents=(
             DependentRule("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
             DependentRule("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
             *DISTRO_CONTENTS,
         ),
-        # A distro goes only if it is the one that was imported; then it goes as a whole.
+        # A distro is removed only if it is the one that was imported, and then as a whole.
         undo=UndoRule(
-            gone_if=((_IMPORTED, Condition("installed", one_of=(False,))),),
+            gone_if=((_WAS_ABSENT, Condition("installed", one_of=(False,))),),
             keep_if=tuple(
-                KeepIf((_IMPORTED, other), "it is not the distro that winhost made any more")
+                KeepIf((_WAS_ABSENT, other), "it is not the distro that winhost made any more")
                 for other in (Condition("image", one_of=(None,)), Condition("image", differs_from=("after",)))
             ),
             remove_if_created={name: NO_DISTRO[name] for name in ("installed", "image", "running")},
@@ -212,14 +214,15 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
     )
 )
 class WslDistro(State):
-    """A distro of an account that can run jobs; nobody else sees it.
+    """A WSL distro of an account that can run jobs. Only that account sees it.
 
-    image: SHA-256 of the staged file (a .wsl or a tar) that winhost made it of, null for one that somebody else made:
-    such a one is never overwritten, started, stopped or taken away. folder: where its disk is; file_size: bytes of the
-    file ext4.vhdx there, which has the distro and all that is in it; others: how many the account has that winhost did
-    not make.
-    Taken away it is exported first, to %ProgramData%\\winhost\\exports, unless the consent `data` is given.
-    Running means held: by the task that keeps it alive, or by a .wslconfig without an idle timeout.
+    image: SHA-256 of the staged file (a .wsl or a tar) from which winhost imported it; null for a distro that somebody
+    else created, which winhost never overwrites, starts, stops or removes. folder: the folder of its disk; file_size:
+    bytes of ext4.vhdx there, which contains the whole distro; others: the number of the account's distros that winhost
+    did not create.
+
+    Before it is removed it is exported to %ProgramData%\\winhost\\exports, unless the consent `data` is given. A
+    distro is kept running by the keep-alive task, or by a .wslconfig without an idle timeout.
     """
 
     installed: bool
@@ -230,9 +233,9 @@ class WslDistro(State):
     others: int
 
 
-_FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
+_FILE_TEXT = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
-_WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active", (False,)))
+_SSH_ACCESS = DependentRule("WslAccess", on=("account", "distro"), unless=("active", (False,)))
 
 
 @resource(
@@ -241,23 +244,23 @@ _WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active",
         title="settings inside the distro",
         order=340,
         key=("account", "distro"),
-        sets={"conf": _FILE, "network": _FILE, "resolver": _FILE},
+        sets={"conf": _FILE_TEXT, "network": _FILE_TEXT, "resolver": _FILE_TEXT},
         after=("WslDistro",),
         requires="WslDistro",
         absent=NO_CONF,
         asks=("vm-stop",),
         risks=STOPS_DISTROS,
-        dependents=(_WAY_IN,),
+        dependents=(_SSH_ACCESS,),
         within=WITHIN_DISTRO,
     )
 )
 class WslConf(State):
-    """The files that a distro needs before it can be reached at all; everything else comes over SSH.
+    """The files that a distro needs before it can be reached over SSH; everything else is set up over SSH.
 
-    conf: /etc/wsl.conf, without which systemd, and so sshd, does not run; network: the file of systemd-networkd with
-    the address of a bridged distro without DHCP; resolver: /etc/resolv.conf. null: as the image and WSL have it, which
-    comes back when it is set to null. While the distro does not run, the state is what winhost last wrote. A resource
-    of its own, and no part of WslDistro: it can be changed, and its drift seen, without a new import.
+    conf: /etc/wsl.conf, without which systemd, and therefore sshd, does not run; network: the file of systemd-networkd
+    with the static address of a bridged distro; resolver: /etc/resolv.conf. null: the file of the image or of WSL,
+    which is restored when the property is set to null. While the distro does not run, the state is what winhost last
+    wrote. It is separate from WslDistro so that it can be changed, and its drift detected, without a new import.
     """
 
     conf: str | None
@@ -265,7 +268,7 @@ class WslConf(State):
     resolver: str | None
 
 
-# Type, base64, and a name; the scripts have it, too.
+# Type, base64 and a name. The scripts contain the same pattern.
 PUBLIC_KEY = r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp[0-9]{3}) [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9@._:-]+)?"
 NO_ACCESS: Mapping[str, Json] = MappingProxyType(
     {
@@ -305,14 +308,16 @@ NO_ACCESS: Mapping[str, Json] = MappingProxyType(
     )
 )
 class WslAccess(State):
-    """sshd in a distro: by key only, at one address, for `user`. From here on the distro is an SSH target.
+    """sshd in a distro, which accepts only public keys, listens on one address, and lets `user` log on.
 
-    allowed: networks (CIDR) that sshd accepts connections from, as from the machine itself; null: from anywhere, as
-    behind NAT, where all that comes in comes from Windows. address: its own in the network of a bridge, where it can be
-    reached; null elsewhere, and while it does not run. authorized: the keys that winhost put there; those of others are
-    left alone and not listed. host_key: what the distro will show, read through Windows and so known before anybody
-    connects. active: it listens now, which takes a running distro with systemd, and a network that leads to it. Taking
-    the access away removes sshd, unless that was there before.
+    - allowed: networks (CIDR) from which sshd accepts connections, besides the machine itself; null: from anywhere, as
+      behind NAT, where all connections come from Windows.
+    - address: the distro's own address on a bridge; null in other modes, and while it does not run.
+    - authorized: the keys that winhost added. Other keys are left alone and not listed.
+    - host_key: the distro's SSH host key, read through Windows and therefore known before the first connection.
+    - active: sshd listens now. That requires a running distro with systemd, and a network that reaches it.
+
+    Removing the access uninstalls sshd, unless it was installed before.
     """
 
     user: str | None

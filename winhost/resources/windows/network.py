@@ -26,7 +26,7 @@ NONE, SETTLED = "none", "settled"
         asks=("network",),
         risks=NETWORK_CONSENT,
         dependents=(DependentRule("WslVm", at=("mode", "bridged")),),
-        # Only the host's record of what winhost made there gives the right to remove it.
+        # A switch is removed only if the host has a record that winhost created it.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -39,23 +39,26 @@ NONE, SETTLED = "none", "settled"
     )
 )
 class ExternalSwitch(State):
-    """An external switch by its name, which is what WSL knows it by.
+    """An external switch by its name, by which WSL refers to it.
 
-    adapter: whose it is for good: null before the switch is settled, and the old one until its removal is. vms:
-    adapters of VMs on it. phase: none (not winhost's), pending (at work), awaiting (done, and undone again unless the
-    controller comes back), settled, undone (as before: detail says why) or failed (neither: detail says what is left).
+    - adapter: the adapter to which the switch is bound once that is committed: null until a new switch is committed,
+      and the former adapter until its removal is committed.
+    - vms: the number of VM adapters connected to it.
+    - phase: none (not created by winhost), pending (the change is being made), awaiting (the change is made, and is
+      undone unless the controller commits it), settled (committed), undone (as before; detail says why) or failed
+      (neither; detail says what remains).
 
-    Making and removing cut the wire, so the host does either by itself: `set` leaves a record and a scheduled task,
-    which keeps the adapter's addresses, makes the switch, puts back what got lost and then waits for a second call.
-    That the controller can be reached is proved by nothing but its coming back, so the first `set` never ends well:
-    where the wire held, it answers `Winhost.ComeBack`, which counts as a lost answer. Either way the engine opens a new
-    session, reads, finds `adapter` not yet as wanted, and asks for the same again: that is the commit. Who does not
-    come back within `how.within` seconds, or lets the host restart meanwhile, finds it as it was. An undone attempt is
-    reported to the next request for the same; a request after that tries again.
+    Creating or removing the switch interrupts the network, so a scheduled task on the host does it: it saves the
+    adapter's addresses, changes the switch, restores addresses that got lost, and waits for the commit. Only a new
+    connection proves that the controller can still reach the host, so the first `set` never succeeds: if the
+    connection survived, it answers `Winhost.ComeBack`, which counts as a lost answer. The engine then opens a new
+    session, reads the switch, finds `adapter` not as desired, and sends the same `set` again, which is the commit.
+    Without a commit within `how.within` seconds, or after a restart of the host, the task undoes the change. The next
+    request for the same change reports that; a further request tries again.
 
-    What only a real host shows: that Remove-VMSwitch gives static addresses back by itself is not relied on; DHCP may
-    give another address than before (the switch has the adapter's MAC address, so most servers do not); static routes
-    of an adapter that uses DHCP are not kept.
+    Not relied on, because only a real host would show it: that Remove-VMSwitch restores static addresses by itself.
+    DHCP may assign another address than before, although most servers do not, because the switch has the adapter's MAC
+    address. Static routes of an adapter that uses DHCP are not restored.
     """
 
     adapter: str | None
@@ -70,8 +73,8 @@ NO_NAT: Mapping[str, Json] = MappingProxyType(
 )
 
 
-def _network(value: Json) -> bool:
-    """An IPv4 network with room for hosts."""
+def _is_host_network(value: Json) -> bool:
+    """Tell whether it is an IPv4 network with addresses for hosts."""
     return is_canonical(ipaddress.IPv4Network)(value) and ipaddress.IPv4Network(value).prefixlen <= 30
 
 
@@ -81,7 +84,7 @@ def _network(value: Json) -> bool:
         title="networks behind NAT",
         order=115,
         key=("name",),
-        sets={"made": FLAG, "network": or_nothing(Value("an IPv4 network, as 192.168.211.0/24", _network))},
+        sets={"made": FLAG, "network": or_nothing(Value("an IPv4 network, as 192.168.211.0/24", _is_host_network))},
         after=("HyperVRole",),
         requires="HyperVRole",
         absent=NO_NAT,
@@ -99,11 +102,11 @@ def _network(value: Json) -> bool:
 class NatSwitch(State):
     """A network of VMs behind the host's address, by the name of its NAT (WinNAT).
 
-    One that winhost makes is an internal switch of that name, the first address of the network for the host's own port
-    on it, and the NAT; no network adapter of the host is touched. Windows has one such NAT at a time, so beside another
-    none is made. made: by winhost, and whole; null while it was begun and not finished, or somebody took a part of it
-    away since. switch: the internal switch on which the host has an address in the network, address; vms: adapters of
-    VMs on it.
+    winhost creates an internal switch of that name, gives the host's port on it the first address of the network, and
+    creates the NAT; it changes no network adapter of the host. Windows supports one such NAT at a time, so none is
+    created if there is another. made: winhost created it completely; null if creating it was interrupted, or if
+    somebody removed a part of it since. switch: the internal switch on which the host has an address of the network
+    (address); vms: the number of VM adapters connected to it.
     """
 
     made: bool | None
@@ -133,12 +136,12 @@ class NatSwitch(State):
     )
 )
 class PortForward(State):
-    """A TCP port of Windows that leads to an address behind it (netsh portproxy), and who may come in (`allowed`:
-    CIDR).
+    """A TCP port of Windows that is forwarded to an address behind it (netsh portproxy), for WSL in NAT mode.
 
-    For WSL in NAT mode. TCP only: portproxy knows no UDP. That address changes with each start of WSL's VM, so a
-    forward holds until the next one and `verify` reports one that leads nowhere. All three are set and taken back
-    together. `allowed` is empty while nobody may come in: setting it failed half-way, or somebody turned our rule off.
+    allowed: networks (CIDR) that may connect; empty if none may, because setting it was interrupted or somebody
+    disabled winhost's firewall rule. portproxy does not support UDP. The target address changes at each start of WSL's
+    VM, so a forward is valid until the next start, and `verify` reports one that has no target. The three properties
+    are set and undone together.
     """
 
     target: str | None
@@ -166,13 +169,12 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
     )
 )
 class HyperVFirewall(State):
-    """The inbound rules for VMs of one creator (`WSL`) in mirrored mode.
+    """The inbound rules of the Hyper-V firewall for VMs of one creator (`WSL`) in mirrored mode.
 
-    ports: TCP, allowed by rules of winhost's; allowed: networks (CIDR) that may come to one of them, null: everybody.
-    A rule of winhost's that somebody disabled opens nothing, so its port is not among them: to set `ports` replaces
-    such a rule, to set `allowed` alone leaves it disabled.
-    Windows 11 22H2 and later have it: elsewhere there is no instance. That `not-configured` means `block` for WSL is
-    documented; that a rule lets in what the setting blocks, too.
+    ports: TCP ports that winhost's rules open; allowed: networks (CIDR) that may connect to them, null for all. A rule
+    of winhost's that somebody disabled opens no port, so it is not listed: setting `ports` replaces such a rule,
+    setting `allowed` alone leaves it disabled. Windows before Windows 11 22H2 has no such firewall, and no instance.
+    Documented: for WSL, `not-configured` means `block`, and a rule allows traffic that this setting blocks.
     """
 
     inbound: str

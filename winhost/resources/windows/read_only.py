@@ -1,4 +1,4 @@
-"""Resources of Windows that are only read. The script of each stands in its folder."""
+"""Windows resources that are only read. The script of each one is in its folder."""
 
 import ipaddress
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from winhost.resources.base import ADDRESS, NOT_REPORTED, Bounds, ResourceType, 
 
 @resource(ResourceType("Session", title="the session", order=10))
 class Session(State):
-    """The logon and engine that answer. `simulated` is true on lab hosts and makes their facts `synthetic`.
+    """The logon session and the PowerShell that answer. simulated: true on lab hosts, whose facts are `synthetic`.
 
-    execution_policy: what group policy has the computer's Windows PowerShell run, over anything that a command line
-    says: restricted, all-signed, remote-signed, unrestricted; null where no such policy is set.
-    peers: addresses that WinRM sessions come from now, of whomever: ours is among them.
+    execution_policy: the execution policy that Group Policy sets for Windows PowerShell, which overrides the command
+    line: restricted, all-signed, remote-signed, unrestricted; null if none is set. peers: the remote addresses of all
+    current WinRM sessions, including winhost's own.
     """
 
     user: str
@@ -35,11 +35,11 @@ SKU_MULTI_SESSION = 175
 SKU_AZURE_LOCAL = 406
 WORKSTATION = 1
 CLIENT_BUILDS = (19043, 19044, 19045, 22000, 22621, 22631, 26200)
-"""Released as Windows 10 or 11 alone. 19041 and 19042 were Windows Server, too; 26100 is both."""
+"""Builds released only as Windows 10 or 11. 19041 and 19042 were also Windows Server; 26100 is both."""
 
 
 class OsFamily(StrEnum):
-    """The family that the six values show. ALTERED: a client whose product type was changed to look like a server."""
+    """The family of a Windows. ALTERED: a client whose product type was changed to make it look like a server."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -50,8 +50,8 @@ class OsFamily(StrEnum):
 
 @resource(ResourceType("OperatingSystem", title="the operating system", order=20))
 class OperatingSystem(State):
-    """The six values that decide the family, and what identifies the host. Builds do not decide it: 26100 is Server
-    2025, Windows 11 24H2 and Azure Local 24H2 alike.
+    """The values that determine the family of Windows, and those that identify the host. The build does not determine
+    the family: 26100 is Server 2025, Windows 11 24H2 and Azure Local 24H2.
 
     product_type: 1 workstation, 2 domain controller, 3 server (Win32_OperatingSystem); sku: OperatingSystemSKU;
     product_options: WinNT, ServerNT or LanmanNT (registry); machine_id: the SMBIOS UUID, which survives renaming.
@@ -73,9 +73,9 @@ class OperatingSystem(State):
 
     @cached_property
     def family(self) -> OsFamily:
-        """The edition decides first: the product type of a multi-session client is 3, and tools change it.
-
-        Where it was not read, as in what people paste, a build that no Windows Server has decides.
+        """The family. The edition comes first, because the product type of a multi-session client is 3, and because
+        tools can change the product type. If the edition was not read, as in imported facts, a client-only build
+        decides.
         """
         if if_known(lambda: self.edition_id) is None and if_known(lambda: self.build) in CLIENT_BUILDS:
             return OsFamily.CLIENT
@@ -92,16 +92,16 @@ class OperatingSystem(State):
 
     @property
     def named(self) -> str:
-        """The caption with edition, SKU and build, `not known` for each that was not read."""
+        """The caption with edition, SKU and build; `not known` for each of them that was not read."""
         details = (
-            _or_not_known(lambda: self.edition_id),
-            _or_not_known(lambda: self.sku),
-            _or_not_known(lambda: self.build),
+            _text_or_not_known(lambda: self.edition_id),
+            _text_or_not_known(lambda: self.sku),
+            _text_or_not_known(lambda: self.build),
         )
-        return "{} (edition {}, SKU {}, build {})".format(_or_not_known(lambda: self.caption), *details)
+        return "{} (edition {}, SKU {}, build {})".format(_text_or_not_known(lambda: self.caption), *details)
 
 
-def _or_not_known(read: Callable[[], object]) -> str:
+def _text_or_not_known(read: Callable[[], object]) -> str:
     try:
         return str(read())
     except MissingFact:
@@ -110,9 +110,8 @@ def _or_not_known(read: Callable[[], object]) -> str:
 
 @resource(ResourceType("Boot", title="the last start", order=30))
 class Boot(State):
-    """boot_id is opaque: compare it for equality only, because clocks are set and time zones change.
-
-    logon_ready: services for logon are up; servicing: Windows is still finishing updates or features.
+    """boot_id: an opaque identifier of this boot, to be compared only for equality; logon_ready: the logon services
+    run; servicing: Windows is still installing updates or features.
     """
 
     boot_id: str
@@ -127,10 +126,10 @@ DMA_PROTECTION = 3  # Win32_DeviceGuard.AvailableSecurityProperties
 class Firmware(State):
     """Firmware, virtualization and IOMMU, as far as Windows exposes them.
 
-    virtualization_enabled and second_level_translation read false once a hypervisor runs: ask hypervisor_present first.
-    security_properties: of Win32_DeviceGuard; 3 (DMA protection) is the best hint at an IOMMU before the role is there.
-    address_width: physical address bits; no Windows interface exposes them, so a real host answers unknown.
-    serial: of the machine, as its maker wrote it, which may be a placeholder; null where there is none.
+    virtualization_enabled and second_level_translation are false while a hypervisor runs: check hypervisor_present
+    first. security_properties: of Win32_DeviceGuard; 3 (DMA protection) is the best sign of an IOMMU before the role is
+    installed. address_width: physical address bits, unknown on a real host because no Windows interface exposes them.
+    serial: the machine's serial number, which may be a placeholder of its maker; null if there is none.
     """
 
     manufacturer: str
@@ -156,7 +155,7 @@ class Processor(State):
 
 @resource(ResourceType("Memory", title="the memory", order=60))
 class Memory(State):
-    """Physical memory, in bytes. `free` changes from read to read."""
+    """Physical memory in bytes. `free` differs each time it is read."""
 
     total: Bytes
     free: Bytes
@@ -164,10 +163,10 @@ class Memory(State):
 
 @resource(ResourceType("StorageController", title="storage controllers", order=68, key=("instance",)))
 class StorageController(State):
-    """A controller by its instance id. service: the driver that it has, which is the same word in every language.
+    """A storage controller by its instance id. service: its driver's service name, which is not localized.
 
-    mode: standard (AHCI and NVMe, by the drivers of Windows), raid (RST, VMD, RAID of AMD, hardware RAID: what Linux
-    sees of its disks is not what Windows sees), virtual (of a hypervisor or of software) or other.
+    mode: standard (AHCI and NVMe with the drivers of Windows), raid (RST, VMD, AMD RAID, hardware RAID: Linux may see
+    other disks than Windows), virtual (of a hypervisor or of software) or other.
     """
 
     name: str
@@ -177,11 +176,11 @@ class StorageController(State):
 
 @resource(ResourceType("Disk", title="disks", order=70, key=("disk",)))
 class Disk(State):
-    """A disk by its unique id. `size` in bytes; `style`: GPT, MBR or RAW.
+    """A disk by its unique id. size: in bytes; style: GPT, MBR or RAW.
 
-    guid: of its GPT, the one name that Linux has for it, too; a copy of a disk has the same. number: of Windows, which
-    may be another after a restart. sector: a logical one, in bytes. offline: Windows leaves it alone, as it does with
-    the second of two disks with one GUID. health: healthy, warning, unhealthy or unknown.
+    guid: of its GPT, which Linux knows as well; a cloned disk has the same. number: in Windows, which may change at a
+    restart. sector: the logical sector size in bytes. offline: Windows does not use the disk, as the second of two
+    disks with the same GUID. health: healthy, warning, unhealthy or unknown.
     """
 
     model: str
@@ -200,12 +199,12 @@ class Disk(State):
 
 @resource(ResourceType("ResizeLimit", title="how far the Windows volume can shrink", order=74, key=("partition",)))
 class ResizeLimit(State):
-    """The limits of the partition that Windows runs from, by its GUID.
+    """The size limits of the Windows partition, by its GUID.
 
-    smallest, largest: what Windows says its size could be now. It is optimistic: a shrink may still stop early. free:
-    bytes free on the volume. health: of the volume. holders: what on it cannot be moved while Windows runs: page-file,
-    hibernation-file, shadow-copies, wsl-disks (unverified: told by the process of its VM, wherever its disks are).
-    last_held_by: the file at which the last analysis of Windows stopped.
+    smallest, largest: the sizes that Windows reports as possible now; a shrink may still stop earlier. free: free bytes
+    of the volume; health: of the volume. holders: contents that cannot be moved while Windows runs: page-file,
+    hibernation-file, shadow-copies, wsl-disks (unverified: WSL's VM runs, wherever its disks are). last_held_by: the
+    file at which the last analysis of Windows stopped.
     """
 
     smallest: Bytes
@@ -226,7 +225,7 @@ class EfiVolume(State):
 
 @resource(ResourceType("PowerSource", title="the power source", order=80, usual={"batteries": 0, "on_battery": False}))
 class PowerSource(State):
-    """on_battery: the host runs on a battery now. A UPS may count as a battery."""
+    """batteries: their number; a UPS may count as one. on_battery: the host runs on battery power now."""
 
     batteries: int
     on_battery: bool
@@ -234,7 +233,7 @@ class PowerSource(State):
 
 @resource(ResourceType("HardwareClock", title="the hardware clock", order=82, usual={"utc": False}))
 class HardwareClock(State):
-    """utc: Windows keeps the clock in UTC, which is Linux's default; otherwise in local time, which is its own."""
+    """utc: Windows keeps the hardware clock in UTC, as Linux does by default; otherwise in local time."""
 
     utc: bool
 
@@ -243,7 +242,7 @@ class HardwareClock(State):
 class SecureBoot(State):
     """state: on, off, or unsupported (a BIOS, or firmware without it).
 
-    authorities: the names of the certificates in `db`. revoked: how many programs and certificates `dbx` bars.
+    authorities: the names of the certificates in `db`; revoked: the number of programs and certificates in `dbx`.
     """
 
     state: str
@@ -253,7 +252,7 @@ class SecureBoot(State):
 
 @resource(ResourceType("HyperVHost", title="the settings of Hyper-V", order=100, requires="HyperVRole"))
 class HyperVHost(State):
-    """The hypervisor's report about itself. iov_support is a proxy for IOMMU and ACS, not a verdict on DDA."""
+    """Properties that Hyper-V reports about the host. iov_support is a sign of IOMMU and ACS, no verdict on DDA."""
 
     iov_support: bool
     iov_reasons: tuple[str, ...]
@@ -262,7 +261,7 @@ class HyperVHost(State):
 
 @resource(ResourceType("VmSwitch", title="virtual switches", order=110, key=("switch",), requires="HyperVRole"))
 class VmSwitch(State):
-    """A virtual switch by its GUID. kind: external, internal or private; adapter: that of an external one."""
+    """A virtual switch by its GUID. kind: external, internal or private; adapter: of an external switch."""
 
     name: str
     kind: str
@@ -275,7 +274,7 @@ ETHERNET, WIFI, TEAM, VIRTUAL, VPN = "ethernet", "wifi", "team", "virtual", "vpn
 
 @dataclass(frozen=True)
 class Address:
-    """origin: manual, dhcp or router-advertisement. Raises ValueError for what is no address with its prefix."""
+    """An address of an adapter. origin: manual, dhcp or router-advertisement. Raises ValueError for an invalid one."""
 
     address: str
     prefix: int
@@ -292,12 +291,15 @@ class Address:
 class NetworkAdapter(State):
     """A network adapter by its interface GUID, which survives renaming.
 
-    service: that of its driver, which tells VPN clients that call themselves Ethernet; facts of older winhosts lack it;
-    kind: ethernet, wifi, team, virtual (of a switch), vpn or other, by what its driver reports (NdisPhysicalMedium,
-    InterfaceType, component, file, service, description); status: up, disconnected, disabled or down; speed: bits per
-    second; vlan: null where the driver has none; profile: public, private, domain, or null without a network; switch:
-    the virtual switch that is bound to it; management: a WinRM session goes over it now, of whomever; filters: names of
-    those bound to it that are not Windows' own.
+    - service: the driver's service, by which VPN clients that claim to be Ethernet are recognized; missing in facts of
+      older versions of winhost.
+    - kind: ethernet, wifi, team, virtual (a port of a switch), vpn or other, by what the driver reports
+      (NdisPhysicalMedium, InterfaceType, component, file, service, description).
+    - status: up, disconnected, disabled or down; speed: bits per second; vlan: null if the driver sets none.
+    - profile: public, private, domain, or null without a network.
+    - switch: the virtual switch that is bound to it.
+    - management: any WinRM session uses it now.
+    - filters: names of filter drivers bound to it that are not part of Windows.
     """
 
     name: str
@@ -318,16 +320,16 @@ class NetworkAdapter(State):
 
     @property
     def described(self) -> str:
-        """The description, and the driver's service if it is told: some VPN clients are known by that alone."""
+        """The description, with the driver's service if it is known. Some VPN clients are recognized only by that."""
         service = vars(self).get("service")
         return f"{self.description} (service {service})" if service else self.description
 
 
-_PARAVIRTUAL = "GPUPARAV"  # the end of their paths; a developer of it in Easy-GPU-PV #49
+_PARAVIRTUAL = "GPUPARAV"  # the end of interface paths for GPU-PV, according to a developer in Easy-GPU-PV #49
 
 
 def is_paravirtual(gpu: str) -> bool:
-    """Tell from the interface path of a GPU whether Windows shares it by paravirtualization."""
+    """Tell whether an interface path is that of a GPU which Windows shares by paravirtualization."""
     return gpu.upper().endswith(_PARAVIRTUAL)
 
 
@@ -337,11 +339,12 @@ def is_paravirtual(gpu: str) -> bool:
     )
 )
 class PartitionableGpu(State):
-    """A GPU that can be split, or shared. `gpu` is its device interface path.
+    """A GPU that can be partitioned or shared, by its device interface path.
 
-    There are two kinds. The vendor's driver splits one by SR-IOV: with `partitions` 1 it is whole. Windows' own driver
-    shares one (paravirtualization): its only count is 32, which says nothing about memory. used: partitions that VMs
-    have; unknown where Windows does not name the GPU of one.
+    There are two kinds: a GPU that its vendor's driver partitions by SR-IOV, where `partitions` 1 means not
+    partitioned; and a GPU that Windows' own driver shares by paravirtualization, whose only count is 32, which is
+    unrelated to its memory. used: partitions that VMs have; unknown if Windows does not report to which GPU one
+    belongs.
     """
 
     partitions: int
@@ -351,11 +354,11 @@ class PartitionableGpu(State):
 
 @resource(ResourceType("Vm", title="VMs", order=180, key=("vm",), requires="HyperVRole"))
 class Vm(State):
-    """A VM by its GUID, whoever made it; one of winhost's own is resource OwnVm as well. Names are for people: Hyper-V
-    allows the same one twice.
+    """Any VM of the host, by its GUID, because Hyper-V allows several VMs with one name. A VM that winhost created is
+    also an OwnVm.
 
-    version: configuration version, as `12.0`; nested: exposes virtualization extensions; secure_boot_template: null on
-    generation 1; devices: location paths assigned to it; partitions: GPU-P adapters it has.
+    version: the configuration version, as `12.0`; nested: it exposes virtualization extensions; secure_boot_template:
+    null for generation 1; devices: location paths of assigned devices; partitions: the number of GPU-P adapters.
     """
 
     name: str
@@ -373,17 +376,17 @@ class Vm(State):
 
 @resource(ResourceType("PendingReboot", title="whether a restart is pending", order=240))
 class PendingReboot(State):
-    """The reasons why Windows waits for a restart; empty when it does not."""
+    """reasons: why a restart is pending; empty if none is."""
 
     reasons: tuple[str, ...]
 
 
 @resource(ResourceType("WslPolicy", title="policies for WSL", order=360))
 class WslPolicy(State):
-    """Group Policy for WSL (microsoft/WSL, intune/WSL.admx): null where nothing is configured, and then all is allowed.
+    """Group Policy for WSL (microsoft/WSL, intune/WSL.admx). null: not configured, and therefore allowed.
 
-    allow_wsl: WSL at all; allow_inbox: the WSL that is part of Windows; the others: whether .wslconfig may set this.
-    default_networking: 0 none, 1 NAT, 3 mirrored, 4 VirtioProxy, where .wslconfig sets no mode.
+    allow_wsl: any WSL; allow_inbox: the WSL that is part of Windows; the others: the setting of that name in
+    .wslconfig. default_networking: the mode if .wslconfig sets none: 0 none, 1 NAT, 3 mirrored, 4 VirtioProxy.
     """
 
     allow_wsl: bool | None
@@ -399,14 +402,14 @@ class WslPolicy(State):
 
 @resource(ResourceType("ClusterService", title="the cluster service", order=390))
 class ClusterService(State):
-    """Failover clustering on this host: absent, stopped or running."""
+    """state: of the failover cluster service on this host: absent, stopped or running."""
 
     state: str
 
 
 @resource(ResourceType("DeviceAssignmentPolicy", title="policies for device assignment", order=400))
 class DeviceAssignmentPolicy(State):
-    """Registry policy on device assignment; null where not set. Only ever read: changing it is the owner's decision."""
+    """Registry policies for device assignment; null if not set. winhost only reads them."""
 
     require_secure: int | None
     require_supported: int | None

@@ -1,4 +1,4 @@
-"""VMs that winhost makes, what they have, and the role that runs them."""
+"""The Hyper-V role, the VMs that winhost creates, and the settings and devices of VMs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from winhost.resources.values import (
 INSTALLED = "installed"
 PENDING = "install-pending"
 UNINSTALLING = "uninstall-pending"
-# Of a device that can be assigned:
+# Assignments of a device:
 ENABLED = "host-enabled"
 DISABLED = "host-disabled"
 DISMOUNTED = "dismounted"
@@ -54,7 +54,7 @@ ASSIGNED = "assigned:"
             DependentRule("VmMemory", since=("dynamic",)),
         ),
         undo=UndoRule(
-            # Without its tools nobody can tell what depends on the role.
+            # Without the PowerShell module, the resources that depend on the role cannot be read.
             unknown_if=(
                 UnknownIf(
                     (
@@ -66,9 +66,9 @@ ASSIGNED = "assigned:"
                     "its PowerShell module",
                 ),
             ),
-            # VM definitions that were there when the role came stay on disk; one made since is somebody's work.
+            # VM definitions from before the role was installed stay on disk. A VM created since keeps the role.
             keep_if=(KeepIf((Condition("vms", gained=True),), "{vms} VM(s) made since need it"),),
-            # Between two restarts, either way, it is nobody else's state.
+            # A state that is pending until a restart is the run's own.
             transitional_states={"role": (PENDING, UNINSTALLING)},
         ),
     )
@@ -76,8 +76,8 @@ ASSIGNED = "assigned:"
 class HyperVRole(State):
     """The Windows feature and its PowerShell module.
 
-    role, tools: available, installed, install-pending, uninstall-pending (both pending: until the restart) or removed
-    (its files are not on this Windows). vms: how many VMs stand on it, 0 while the role or its tools are missing.
+    role, tools: available, installed, install-pending or uninstall-pending (until the restart), or removed (the files
+    are not on this Windows). vms: the number of VMs, 0 if the role or its module is missing.
     """
 
     role: str
@@ -86,7 +86,7 @@ class HyperVRole(State):
 
 
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-"""A VM of ours, its folder and its guest have one name, so it is one that all three can have."""
+"""The name of a VM that winhost creates. It must also be valid as a folder name and as a host name of the guest."""
 
 NO_VM: Mapping[str, Json] = MappingProxyType(
     {
@@ -101,10 +101,10 @@ NO_VM: Mapping[str, Json] = MappingProxyType(
         "secure_boot": None,
     }
 )
-_SET_OF_VM = ("made", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
+_VM_SETTABLE = ("made", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 
 
-def _up_to(most: int, expected: str) -> Value:
+def _positive_up_to(most: int, expected: str) -> Value:
     return or_nothing(Value(expected, lambda value: type(value) is int and 0 < value <= most))
 
 
@@ -116,10 +116,10 @@ def _up_to(most: int, expected: str) -> Value:
         key=("name",),
         sets={
             "made": FLAG,
-            "cpus": _up_to(2048, "a number of processors"),
+            "cpus": _positive_up_to(2048, "a number of processors"),
             "memory": or_nothing(sizes(2 * MiB)),
             "switch": or_nothing(text(GUID, "the GUID of a switch")),
-            "vlan": _up_to(4094, "a VLAN, 1 to 4094"),
+            "vlan": _positive_up_to(4094, "a VLAN, 1 to 4094"),
             "mac": or_nothing(text("[0-9A-F]{12}", "a MAC address as Hyper-V writes it, 02AB00112233")),
             "secure_boot": or_nothing(FLAG),
         },
@@ -140,18 +140,19 @@ def _up_to(most: int, expected: str) -> Value:
                     "its notes no longer have the mark that winhost put there",
                 ),
             ),
-            remove_if_created={name: NO_VM[name] for name in _SET_OF_VM},
+            remove_if_created={name: NO_VM[name] for name in _VM_SETTABLE},
         ),
     )
 )
 class OwnVm(State):
-    """A VM that winhost made, by its name: generation 2, with its `VmDisk` and one network adapter.
+    """A VM that winhost creates, by its name: generation 2, with its `VmDisk` and one network adapter.
 
-    It is known by its id, which the host keeps a record of, and by a mark in the VM's notes; ours: it has both. made:
-    null while it was begun and not finished, or somebody took it or its mark away since. Static memory, no checkpoints,
-    no nested virtualization, turned off when the host stops; COM1 is the pipe \\\\.\\pipe\\<id>, for the boot log.
-    secure_boot: on, with the template for Linux, Microsoft's UEFI certificate authority, asked for by id and read back.
-    switch: the GUID of the switch that it is on; mac: static. Taken away it must be off, with no device assigned.
+    It has static memory, no checkpoints and no nested virtualization, and is turned off when the host stops. COM1 is
+    the pipe \\\\.\\pipe\\<id>, for the boot log. To be removed, it must be off, without assigned devices.
+
+    made: null if creating it was interrupted, or if the VM or its mark was removed since; ours: it has the id that the
+    host recorded, and winhost's mark in its notes; switch: the GUID of its switch; mac: static; secure_boot: on, with
+    the template for Linux (Microsoft's UEFI certificate authority), which is set by id and read back.
     """
 
     made: bool | None
@@ -167,7 +168,7 @@ class OwnVm(State):
 
 NONE, ATTACHED, RETIRED = "none", "attached", "retired"
 USER = r"[a-z_][a-z0-9_-]{0,31}"
-# The scripts have it, too.
+# The scripts contain the same pattern.
 HOST_KEY = r"ssh-ed25519 [A-Za-z0-9+/]{68}"
 NO_SEED: Mapping[str, Json] = MappingProxyType(
     {
@@ -180,7 +181,7 @@ NO_SEED: Mapping[str, Json] = MappingProxyType(
         "neighbours": [],
     }
 )
-_SET_OF_SEED = ("stage", "user", "address", "template", "host_keys")
+_SEED_SETTABLE = ("stage", "user", "address", "template", "host_keys")
 
 
 @resource(
@@ -201,20 +202,22 @@ _SET_OF_SEED = ("stage", "user", "address", "template", "host_keys")
         absent=NO_SEED,
         undo=UndoRule(
             gone_if=((Condition("stage", one_of=(NONE,)),),),
-            remove_if_created={name: NO_SEED[name] for name in _SET_OF_SEED},
+            remove_if_created={name: NO_SEED[name] for name in _SEED_SETTABLE},
             never="a guest reads its seed on its first start only, and has a key of its own since",
         ),
     )
 )
 class VmSeed(State):
-    """The CD for cloud-init that gives the Linux of a new VM its identity on the first start; it is made when it is put
-    in.
+    """The CD with which cloud-init sets up the Linux of a new VM on its first start.
 
-    stage: none, attached, or retired, when the CD is gone and what was told of it stays; null where that was begun and
-    not finished. template: the CD as it is planned, without the id of the VM and without keys; the host fills them in.
-    host_keys: the SSH keys by which the guest is known: the one on the CD, whose private half is nowhere else, then
-    those that it made since. user: who may log on; address: where, null for DHCP. vm: its id; neighbours: addresses at
-    which the host has seen the network adapter of the VM. Only the system, administrators and that VM read the CD.
+    - stage: none; attached; retired, if the CD was removed and its record kept; null if a change was interrupted.
+    - template: the planned CD without the VM's id and without keys, which the host fills in when it attaches the CD.
+    - host_keys: the SSH host keys of the guest: the one on the CD, whose private key exists nowhere else, then those
+      that the guest has generated since.
+    - user, address: the user who may log on, and the guest's address, null for DHCP.
+    - vm: the VM's id; neighbours: addresses at which the host has seen the VM's network adapter.
+
+    Only the system, administrators and the VM can read the CD.
     """
 
     stage: str | None
@@ -229,7 +232,7 @@ class VmSeed(State):
 NO_DISK: Mapping[str, Json] = MappingProxyType(
     {"made": False, "image": None, "size": None, "file_size": None, "path": None, "vm": None}
 )
-_MADE = Condition("made", of="before", one_of=(False,))
+_WAS_NOT_MADE = Condition("made", of="before", one_of=(False,))
 
 
 @resource(
@@ -244,12 +247,12 @@ _MADE = Condition("made", of="before", one_of=(False,))
         absent=NO_DISK,
         asks=("data",),
         risks=(ConsentRule("data", (Condition("made", of="desired", one_of=(False,)),)),),
-        timeout=lambda change: 3600,  # an image has GBs, and they are read again after they were written
+        timeout=lambda change: 3600,  # an image of some GB is copied, and then read again
         dependents=(DependentRule("OwnVm", on=("name",), unless=("made", (False,))),),
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (_MADE, Condition("made", one_of=(True,)), Condition("image", differs_from=("after",))),
+                    (_WAS_NOT_MADE, Condition("made", one_of=(True,)), Condition("image", differs_from=("after",))),
                     "it is not the disk that winhost made any more",
                 ),
             ),
@@ -258,12 +261,11 @@ _MADE = Condition("made", of="before", one_of=(False,))
     )
 )
 class VmDisk(State):
-    """A disk that winhost made for a VM of this name: a copy of a staged VHDX, made as large as is wanted.
+    """A disk that winhost creates for a VM of this name: a copy of a staged VHDX, enlarged to the desired size.
 
-    It lies in a folder of its own, <the host's folder of virtual disks>\\winhost\\<name>\\disk.vhdx, where nothing was
-    before; what is there already is never overwritten. image: SHA-256 of the staged file; size: bytes that the guest
-    sees; file_size: bytes of the file, which grows as the guest writes; vm: the VM that it is attached to. made: null
-    while it was begun and not finished.
+    Its path is <the host's folder of virtual disks>\\winhost\\<name>\\disk.vhdx. An existing folder with content is
+    never overwritten. image: SHA-256 of the staged file; size: bytes that the guest sees; file_size: bytes of the file,
+    which grows as the guest writes; vm: the VM to which it is attached; made: null if creating it was interrupted.
     """
 
     made: bool | None
@@ -277,7 +279,7 @@ class VmDisk(State):
 OFF = "off"
 RUNNING = "running"
 VM_OFF = NeedRule("VmPower", "vm", {"state": OFF}, key="vm")  # Set-VM refuses otherwise
-_RUNNING = Condition("state", of="before", one_of=(RUNNING,))
+_WAS_RUNNING = Condition("state", of="before", one_of=(RUNNING,))
 
 
 @resource(
@@ -291,12 +293,12 @@ _RUNNING = Condition("state", of="before", one_of=(RUNNING,))
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),
         undo=UndoRule(ends_with_required=True),
-        risks=(ConsentRule("vm-stop", (_RUNNING,)),),
-        may_need=(ConsentRule("vm-turn-off", (_RUNNING,)),),
+        risks=(ConsentRule("vm-stop", (_WAS_RUNNING,)),),
+        may_need=(ConsentRule("vm-turn-off", (_WAS_RUNNING,)),),
     )
 )
 class VmPower(State):
-    """off, running, saved or paused. Stopping asks the guest and waits; turning off has its own consent."""
+    """state: off, running, saved or paused. Stopping shuts the guest down; turning off needs its own consent."""
 
     state: str
 
@@ -390,13 +392,13 @@ class VmMemory(State):
     maximum: Bytes
 
 
-def assigned(vm: str) -> str:
-    """The top of the ladder: given to the VM with this GUID."""
+def assignment_to(vm: str) -> str:
+    """Return the assignment of a device to the VM with this GUID."""
     return ASSIGNED + vm
 
 
-def owner(assignment: str) -> str | None:
-    """The GUID of the VM that has it, if one does."""
+def assigned_vm(assignment: str) -> str | None:
+    """Return the GUID of the VM to which a device is assigned, or None."""
     return assignment.removeprefix(ASSIGNED) if assignment.startswith(ASSIGNED) else None
 
 
@@ -425,7 +427,7 @@ def owner(assignment: str) -> str | None:
                 ),
             ),
         ),
-        # Any lower rung is still our doing; another VM's GPU is not ours to take.
+        # A device that is assigned to another VM by now stays there. Any other assignment is restored.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -438,10 +440,11 @@ def owner(assignment: str) -> str | None:
     )
 )
 class AssignableDevice(State):
-    """assignment: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways.
+    """A device that can be assigned to a VM, and any other device that a VM has.
 
-    Also whatever else a VM claims, which may be no GPU. present: Windows lists a device at this location; a
-    VM that claims one where none is does not start.
+    assignment: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` takes all intermediate steps in
+    either direction. present: Windows lists a device at this location; a VM with a device that is not present does not
+    start.
     """
 
     assignment: str

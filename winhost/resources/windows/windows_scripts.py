@@ -1,4 +1,4 @@
-"""The PowerShell that runs on a host: the agent, its helpers and one script per resource, as one constant text."""
+"""The PowerShell that runs on a host, as one constant text: the agent, its helpers and the scripts of the resources."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -13,8 +13,8 @@ HELPERS = "helpers"  # the folder of scripts that all resources share: files, re
 
 
 def files() -> dict[str, Traversable]:
-    """The agent, its helpers, then the resources by their folders, as `vm_mmio/script.ps1`: the order in which
-    they are sent.
+    """Return the script files in the order in which they are sent: the agent, its helpers, then the resources' scripts,
+    as `vm_mmio/script.ps1`.
     """
     root = packaged(__package__)
     folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
@@ -23,7 +23,7 @@ def files() -> dict[str, Traversable]:
 
 
 def helpers() -> dict[str, Traversable]:
-    """The scripts that all resources share, in the order of file names."""
+    """Return the scripts that all resources share, sorted by file name."""
     return dict(_scripts(packaged(agent), HELPERS))
 
 
@@ -39,31 +39,31 @@ def texts() -> dict[str, str]:
 
 @once
 def agent_text() -> str:
-    """All scripts as one text, with definitions only. It is the same for every host and call; values travel as JSON."""
+    """Return all scripts as one text of definitions. It is the same for every host and call; values travel as JSON."""
     return "\n".join(texts().values())
 
 
-def inside_script() -> str:
-    """The constant text that the agent gives to `sh -s VERB` inside a distro."""
+def distro_script() -> str:
+    """Return the constant text that the agent passes to `sh -s VERB` in a distro."""
     _, _, rest = agent_text().partition("function Read-WinhostDistroScript {")
     return rest.partition("@'\n")[2].partition("\n'@")[0]
 
 
 def job_script() -> str:
-    """The script that the task for an account's jobs runs, as `AccountTasks` writes it."""
-    return _block("WinhostJobScript")
+    """Return the script that `AccountTasks` writes, and that an account's task for jobs runs."""
+    return _script_block("WinhostJobScript")
 
 
 def watcher_script() -> str:
-    """The script that runs in a person's session and asks for the GPUs, as `YieldWatcher` writes it."""
-    return _block("WinhostWatcherScript")
+    """Return the script that `YieldWatcher` writes, and that requests the GPUs in a desktop user's session."""
+    return _script_block("WinhostWatcherScript")
 
 
-def _block(name: str) -> str:
+def _script_block(name: str) -> str:
     _, _, rest = agent_text().partition(f"$script:{name} = {{")
     return rest.partition("\n}")[0] + "\n"
 
 
 def agent_digest() -> str:
-    """SHA-256 of `agent_text`, in hexadecimal: it is equal where two places have the same agent."""
+    """Return the SHA-256 of `agent_text` in hexadecimal. Hosts with equal digests have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()

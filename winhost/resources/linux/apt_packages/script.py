@@ -6,7 +6,7 @@ import threading
 
 from winhost.agent.linux_head import *
 
-# A call without a key lists these, installed or not.
+# A call without a key lists these sets, installed or not.
 KNOWN_PACKAGE_SETS = (
     "containerd.io docker-ce docker-ce-cli",
     "criu",
@@ -15,9 +15,9 @@ KNOWN_PACKAGE_SETS = (
     "podman",
 )
 MODULES = "linux-modules-nvidia-"
-BRANCH = "580-server"  # kept up for long, and the last one for GPUs before Turing
-FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on exactly the driver's version
-TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
+BRANCH = "580-server"  # a long-lived branch, and the last one for GPUs before Turing
+FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on the exact version of the driver
+TRANSACTION_PROPERTIES = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"
 VERSION = r"[A-Za-z0-9][A-Za-z0-9.+:~-]*"
 
@@ -31,8 +31,8 @@ class Transaction(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """The changes that winhost made for a set, to undo them. held, by_itself: marks as they were found; open:
-    unfinished.
+    """The changes that winhost made for a set, by which they are undone. held, by_itself: packages that were held, or
+    marked as automatically installed, before; open: the transaction is unfinished.
     """
 
     added: dict[str, str]
@@ -48,20 +48,21 @@ def apt_packages(key: Key | None) -> Found:
     if find_program("apt-get") is None:
         raise NotThereYet("LinuxSystem")
     if key is None:
-        simulate_side_by_side()
-    for wanted in [key["packages"]] if key else known_sets():
+        simulate_in_parallel()
+    for wanted in [key["packages"]] if key else listed_sets():
         yield {"packages": wanted}, package_set(wanted)
 
 
-def known_sets() -> list[str]:
+def listed_sets() -> list[str]:
     return once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
 
 
 def driver_sets() -> list[str]:
-    """NVIDIA's driver for the kernel that runs, with the modules that Ubuntu builds and signs for it, open and closed.
+    """Return the sets with NVIDIA's driver for the running kernel, with the open and the proprietary modules that
+    Ubuntu builds and signs.
 
-    By their metapackages, which take the modules of the next kernel along. For a board with NVSwitches those with its
-    fabric manager come first: in one transaction, so that apt finds versions that fit.
+    They name metapackages, which bring the modules for future kernels. For a board with NVSwitches, sets with the
+    fabric manager come first: in one transaction, apt selects versions that match.
     """
     flavour = os.uname().release.rsplit("-", 1)[-1]
     if in_wsl() or not re.fullmatch("[a-z]+", flavour):
@@ -76,8 +77,8 @@ def driver_sets() -> list[str]:
     ]
 
 
-def versions_asked(wanted: str) -> dict[str, str]:
-    """The packages of a key, and the version that each shall have: none in particular where it is empty."""
+def parse_package_set(wanted: str) -> dict[str, str]:
+    """Parse a key into package names and versions; an empty version allows any."""
     words = wanted.split(" ")
     if not all(re.fullmatch(f"{NAME}(={VERSION})?", word) for word in words) or words != sorted(set(words)):
         raise bad_request(f"{wanted!r} is not a sorted list of packages, as: docker.io nvidia-utils-580=580.1-1")
@@ -88,14 +89,14 @@ def versions_asked(wanted: str) -> dict[str, str]:
 
 
 def package_set(wanted: str) -> State:
-    asked, ledger = versions_asked(wanted), ledger_of(wanted)
+    asked, ledger = parse_package_set(wanted), read_ledger(wanted)
     installed: bool | None = all(is_installed(*each) for each in asked.items())
     if ledger is not None and ledger.open:
         installed = None
     return {
         "installed": installed,
         "held": all(name in packages() and packages()[name].held for name in asked),
-        **({name: [] for name in TO_DO} if installed else to_do(asked)),
+        **({name: [] for name in TRANSACTION_PROPERTIES} if installed else transaction_properties(asked)),
         "needed_by": needed_by(ledger),
         "restart_due": value(lambda: wanted.startswith(MODULES) and driver_awaits_restart()),
     }
@@ -106,11 +107,11 @@ def is_installed(name: str, version: str) -> bool:
     return found is not None and version in ("", found.version)
 
 
-def to_do(asked: dict[str, str]) -> State:
-    found = value(lambda: simulated_once(asked))
+def transaction_properties(asked: dict[str, str]) -> State:
+    found = value(lambda: simulate_cached(asked))
     if not isinstance(found, Transaction):
-        return dict.fromkeys(TO_DO, found)
-    ours = installed_by_us()
+        return dict.fromkeys(TRANSACTION_PROPERTIES, found)
+    ours = winhost_packages()
     changes_ = {name: f"{name} {old} -> {new}" for name, (old, new) in found.changed.items()}
     return {
         "to_add": sorted(map(" ".join, found.added.items())),
@@ -121,8 +122,8 @@ def to_do(asked: dict[str, str]) -> State:
 
 
 def driver_awaits_restart() -> bool:
-    """Another one runs, or none, than was put there since the start, or was taken away; one that was there by then and
-    was not loaded will not be by another start.
+    """Tell whether a restart would load another driver: the installed module differs from the loaded one, and was
+    installed or removed since the boot. A module that was installed at boot and not loaded stays so after a restart.
     """
     if in_wsl() or loaded_driver() == read_module_field("version"):
         return False
@@ -139,81 +140,82 @@ def needed_by(ledger: Ledger | None) -> list[str]:
 # ---- what apt would do
 
 
-def simulate_side_by_side() -> None:
-    """Simulate all missing sets in parallel: apt takes half a second and more to begin, and a machine has several
-    processors.
-    """
-    asked = [versions_asked(each) for each in known_sets()]
+def simulate_in_parallel() -> None:
+    """Simulate the installation of all missing sets in parallel, because apt needs more than half a second to start."""
+    asked = [parse_package_set(each) for each in listed_sets()]
     lacking = [each for each in asked if not all(map(is_installed, each, each.values()))]
     if lacking:
-        value(lambda: candidates_of(set().union(*lacking)))  # once, for all of them
-    threads = [threading.Thread(target=value, args=(partial(simulated_once, each),)) for each in lacking]
+        value(lambda: candidate_versions(set().union(*lacking)))  # once, for all of them
+    threads = [threading.Thread(target=value, args=(partial(simulate_cached, each),)) for each in lacking]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def simulated_once(asked: dict[str, str]) -> Transaction:
-    return once(f"simulated {asked}", lambda: simulated(asked))
+def simulate_cached(asked: dict[str, str]) -> Transaction:
+    return once(f"simulated {asked}", lambda: simulate_installation(asked))
 
 
-def simulated(asked: dict[str, str]) -> Transaction:
-    candidates = candidates_of(set(asked))
+def simulate_installation(asked: dict[str, str]) -> Transaction:
+    candidates = candidate_versions(set(asked))
     if any(candidates.get(name, "(none)") == "(none)" for name in asked):
         raise NotThereYet("AptSource")
-    return simulation([f"{name}={version}" if version else name for name, version in asked.items()])
+    return run_simulation([f"{name}={version}" if version else name for name, version in asked.items()])
 
 
-def candidates_of(names: set[str]) -> dict[str, str]:
-    """The candidates of all listed sets at once: apt needs most of its half second to begin."""
-    listed = {name for each in known_sets() for name in versions_asked(each)}
+def candidate_versions(names: set[str]) -> dict[str, str]:
+    """Return the candidate versions. Those of all listed sets are read at once, because apt is slow to start."""
+    listed = {name for each in listed_sets() for name in parse_package_set(each)}
     return once("candidates", lambda: policy(listed)) if names <= listed else policy(names)
 
 
 def policy(names: set[str]) -> dict[str, str]:
-    """The version of each that apt would install."""
-    said = run_checked("apt-cache", "policy", "--", *sorted(names))
-    return dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", said, re.MULTILINE))
+    """Return the version of each package that apt would install."""
+    output = run_checked("apt-cache", "policy", "--", *sorted(names))
+    return dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", output, re.MULTILINE))
 
 
-def simulation(arguments: list[str]) -> Transaction:
-    """Read strictly: a line that says more than we know would be something that nobody was shown."""
+def run_simulation(arguments: list[str]) -> Transaction:
+    """Return the transaction that apt simulates.
+
+    The output is parsed strictly: a line that is not understood could be a change that the plan does not show.
+    """
     found = Transaction({}, {}, {})
     options = (*APT_GET, "--purge", "--simulate", "-oDebug::NoLocking=1")
     for line in run_checked("apt-get", *options, "install", *arguments).splitlines():
         if line.startswith(("Inst ", "Remv ", "Purg ")):
-            note_line(line, found)
+            parse_transaction_line(line, found)
     return found
 
 
-def note_line(line: str, found: Transaction) -> None:
-    going = re.fullmatch(rf"(?:Remv|Purg) ({NAME}) \[({VERSION})\](?: \[.*\])?", line)
-    coming = re.fullmatch(rf"Inst ({NAME}) (?:\[({VERSION})\] )?\(({VERSION}) .*\)(?: \[.*\])?", line)
-    if going:
-        found.removed[going[1]] = going[2]
-    elif coming and coming[2]:
-        found.changed[coming[1]] = [coming[2], coming[3]]
-    elif coming:
-        found.added[coming[1]] = coming[3]
+def parse_transaction_line(line: str, found: Transaction) -> None:
+    removed = re.fullmatch(rf"(?:Remv|Purg) ({NAME}) \[({VERSION})\](?: \[.*\])?", line)
+    installed = re.fullmatch(rf"Inst ({NAME}) (?:\[({VERSION})\] )?\(({VERSION}) .*\)(?: \[.*\])?", line)
+    if removed:
+        found.removed[removed[1]] = removed[2]
+    elif installed and installed[2]:
+        found.changed[installed[1]] = [installed[2], installed[3]]
+    elif installed:
+        found.added[installed[1]] = installed[3]
     else:
         raise AgentFault("Winhost.NotUnderstood", "InvalidData", f"apt-get says what winhost cannot read: {line}")
 
 
-# ---- what is ours
+# ---- records of what winhost installed
 
 
-def ledger_of(wanted: str) -> Ledger | None:
+def read_ledger(wanted: str) -> Ledger | None:
     found = find_record("sets", wanted)
     return None if found is None else Ledger(**found)
 
 
-def keep_ledger(wanted: str, ledger: Ledger) -> None:
+def write_ledger(wanted: str, ledger: Ledger) -> None:
     write_record("sets", wanted, ledger._asdict())
 
 
-def installed_by_us() -> set[str]:
-    """The packages that winhost installed, by a set or one by one (DebianPackage)."""
+def winhost_packages() -> set[str]:
+    """Return the packages that winhost installed, as part of a set or singly (DebianPackage)."""
     found = {name for each in read_records("sets") for name in each["added"]}
     for file in Path(f"{STATE_FOLDER}/packages").glob("*.json"):
         found |= {file.name[: -len(".json")], *json.loads(read_file(str(file)))}
@@ -225,46 +227,46 @@ def installed_by_us() -> set[str]:
 
 @changes("AptPackages", "installed", "held", "to_add", "to_change", "to_change_foreign", "to_remove", "restart_due")
 def change_apt_packages(key: Key, desired: State, how: State) -> None:
-    """restart_due takes no more than the restart that the answer asks for."""
+    """Change a set. For restart_due nothing is done here: the answer requests the restart."""
     wanted = key["packages"]
-    if any(desired.get(name) for name in (*TO_DO, "restart_due")):
+    if any(desired.get(name) for name in (*TRANSACTION_PROPERTIES, "restart_due")):
         raise bad_request("What apt has to do can only be wanted to be nothing.")
     if desired.get("installed") is False:
-        take_back(wanted, how)
+        undo_set(wanted, how)
         return
     if desired.get("held") is False:
-        release_set(wanted)
-    if desired.get("installed") is True or any(name in desired for name in TO_DO):
+        unhold_set(wanted)
+    if desired.get("installed") is True or any(name in desired for name in TRANSACTION_PROPERTIES):
         install_set(wanted, how)
     if desired.get("held") is True:
-        keep_ledger(wanted, ledger_of(wanted) or marks_of(versions_asked(wanted)))
-        run_checked("apt-mark", "hold", *versions_asked(wanted))
+        write_ledger(wanted, read_ledger(wanted) or initial_ledger(parse_package_set(wanted)))
+        run_checked("apt-mark", "hold", *parse_package_set(wanted))
 
 
 def install_set(wanted: str, how: State) -> None:
-    asked, shown = versions_asked(wanted), package_set(wanted)
+    asked, shown = parse_package_set(wanted), package_set(wanted)
     if isinstance(shown["to_add"], dict) and "unavailable" in shown["to_add"]:
         raise AgentFault("Winhost.NoSource", "ObjectNotFound", f"No source has all of {wanted}.", "apt-cache")
     await_packages(how)
     ONCE.clear()
     if shown["installed"] is False and package_set(wanted) != shown:
         raise wrong_state("What apt would do is no longer what it was before winhost waited; nothing was changed.")
-    doing = simulated(asked)
-    refuse_transaction(doing, how)
-    ledger = ledger_with(ledger_of(wanted) or marks_of(asked), doing)
-    keep_ledger(wanted, ledger)
+    doing = simulate_installation(asked)
+    check_transaction(doing, how)
+    ledger = add_to_ledger(read_ledger(wanted) or initial_ledger(asked), doing)
+    write_ledger(wanted, ledger)
     exact = {**asked, **{name: new for name, (_, new) in doing.changed.items()}, **doing.added}
-    # In exactly these versions, whatever a source has got meanwhile.
+    # These exact versions are installed, even if a source has newer ones by now.
     apt_get(how, "--purge", "install", *(f"{name}={each}" if each else name for name, each in sorted(exact.items())))
     ONCE.clear()
-    mark_by_itself(name for name in (*ledger.added, *ledger.by_itself) if name not in asked)
-    check_done(doing)
-    keep_ledger(wanted, ledger._replace(open=False))
+    mark_auto_installed(name for name in (*ledger.added, *ledger.by_itself) if name not in asked)
+    check_result(doing)
+    write_ledger(wanted, ledger._replace(open=False))
 
 
-def refuse_transaction(doing: Transaction, how: State) -> None:
+def check_transaction(doing: Transaction, how: State) -> None:
     refuse_gpu_driver_in_wsl({**doing.added, **doing.changed})
-    ours = installed_by_us()
+    ours = winhost_packages()
     foreign = ", ".join(sorted(set(doing.removed) - ours))
     if foreign:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {foreign}.", "apt-get")
@@ -274,39 +276,39 @@ def refuse_transaction(doing: Transaction, how: State) -> None:
         raise AgentFault("Winhost.ChangesForeign", "ResourceExists", message, "apt-get")
 
 
-def marks_of(asked: dict[str, str]) -> Ledger:
+def initial_ledger(asked: dict[str, str]) -> Ledger:
     held = sorted(name for name in asked if name in packages() and packages()[name].held)
-    return Ledger({}, {}, {}, held, sorted(asked.keys() & by_themselves()), False)
+    return Ledger({}, {}, {}, held, sorted(asked.keys() & auto_installed()), False)
 
 
-def by_themselves() -> set[str]:
+def auto_installed() -> set[str]:
     return set(run_checked("apt-mark", "showauto").split())
 
 
-def mark_by_itself(names: Iterable[str]) -> None:
+def mark_auto_installed(names: Iterable[str]) -> None:
     found = sorted({name for name in names if name in packages()})
     if found:
         run_checked("apt-mark", "auto", *found)
 
 
-def ledger_with(ledger: Ledger, doing: Transaction) -> Ledger:
-    """Add a transaction to the ledger before it is done. A package that is changed twice goes back to its first
-    version.
+def add_to_ledger(ledger: Ledger, doing: Transaction) -> Ledger:
+    """Add a transaction to the ledger before it runs. A package that is changed twice keeps its first
+    version as the one to restore.
     """
     changed = {name: [ledger.changed.get(name, (old,))[0], new] for name, (old, new) in doing.changed.items()}
-    of_others = {name: each for name, each in changed.items() if name not in ledger.added}
+    foreign = {name: each for name, each in changed.items() if name not in ledger.added}
     added = {**ledger.added, **{name: new for name, (_, new) in changed.items() if name in ledger.added}}
     return ledger._replace(
         added={**added, **doing.added},
-        changed={**ledger.changed, **of_others},
+        changed={**ledger.changed, **foreign},
         removed={**ledger.removed, **doing.removed},
-        by_itself=sorted({*ledger.by_itself, *(by_themselves() & {*of_others, *doing.removed})}),
+        by_itself=sorted({*ledger.by_itself, *(auto_installed() & {*foreign, *doing.removed})}),
         open=True,
     )
 
 
-def check_done(doing: Transaction) -> None:
-    """It is as the simulation said."""
+def check_result(doing: Transaction) -> None:
+    """Raise AgentFault unless the installed versions are those of the simulation."""
     expected: dict[str, str | None] = {name: new for name, (_, new) in doing.changed.items()}
     expected.update(doing.added)
     expected.update(dict.fromkeys(doing.removed))
@@ -316,11 +318,11 @@ def check_done(doing: Transaction) -> None:
         raise AgentFault("Winhost.NotAsSimulated", "InvalidResult", f"apt did something else with {differing}.")
 
 
-def release_set(wanted: str) -> None:
-    """Release the set; a package that was held before stays held."""
-    ledger = ledger_of(wanted)
+def unhold_set(wanted: str) -> None:
+    """Release the packages of the set, except those that were held before."""
+    ledger = read_ledger(wanted)
     ours = [
-        name for name in versions_asked(wanted) if name in packages() and name not in (ledger.held if ledger else ())
+        name for name in parse_package_set(wanted) if name in packages() and name not in (ledger.held if ledger else ())
     ]
     if ours:
         run_checked("apt-mark", "unhold", *ours)
@@ -329,32 +331,32 @@ def release_set(wanted: str) -> None:
         remove_record("sets", wanted)
 
 
-def take_back(wanted: str, how: State) -> None:
-    ledger = ledger_of(wanted)
+def undo_set(wanted: str, how: State) -> None:
+    ledger = read_ledger(wanted)
     if ledger is None or not (ledger.added or ledger.changed or ledger.removed):
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", "winhost did not install these packages; they stay.")
     await_packages(how)
-    release_set(wanted)
-    # What is broken off from here on is taken back by the same once more.
-    keep_ledger(wanted, ledger._replace(open=True))
+    unhold_set(wanted)
+    # If this is interrupted from here on, undoing the set again completes it.
+    write_ledger(wanted, ledger._replace(open=True))
     there = unpacked()
     going = [name for name in ledger.added if name in there]
-    back = versions_back(ledger)
+    back = restorable_versions(ledger)
     arguments = [*(f"{name}-" for name in going), *(f"{name}={version}" for name, version in back.items())]
     if arguments:
         undo_transaction(arguments, going, back, how)
-    mark_by_itself(ledger.by_itself)
+    mark_auto_installed(ledger.by_itself)
     remove_record("sets", wanted)
 
 
 def unpacked() -> set[str]:
-    """The packages that are unpacked, configured or not."""
+    """Return the packages that are unpacked, configured or not."""
     shown = run_checked("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
     return {line[3:] for line in shown if line[1] not in "nc"}
 
 
-def versions_back(ledger: Ledger) -> dict[str, str]:
-    """Versions of before, as far as a source still has them."""
+def restorable_versions(ledger: Ledger) -> dict[str, str]:
+    """Return the former versions that a source still has. Warn about the others."""
     before = {**ledger.removed, **{name: old for name, (old, _) in ledger.changed.items()}}
     back = {}
     for name, version in sorted(before.items()):
@@ -370,7 +372,7 @@ def versions_back(ledger: Ledger) -> dict[str, str]:
 
 
 def undo_transaction(arguments: list[str], going: list[str], back: dict[str, str], how: State) -> None:
-    doing = simulation(arguments)
+    doing = run_simulation(arguments)
     others = (set(doing.removed) - set(going)) | ((set(doing.added) | set(doing.changed)) - set(back))
     if others:
         raise AgentFault(
@@ -378,4 +380,4 @@ def undo_transaction(arguments: list[str], going: list[str], back: dict[str, str
         )
     apt_get(how, "--purge", "install", *arguments)
     ONCE.clear()
-    check_done(doing)
+    check_result(doing)

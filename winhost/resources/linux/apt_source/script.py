@@ -53,15 +53,15 @@ def change_apt_source(key: Key, desired: State, how: State) -> None:
         if after["present"]:
             run_checked("apt-get", *only(name), "update", within=seconds(how, 300))
     except BaseException:
-        # A source that cannot be read breaks every apt command after it.
+        # A source that apt cannot read makes every later apt command fail.
         write_source(name, before)
         raise
 
 
 def only(name: str) -> list[str]:
-    """Options by which apt asks this source alone, and keeps what it knows of the others."""
+    """Return the options with which apt updates only this source, and keeps the lists of the others."""
     file = f"-oDir::Etc::SourceList=sources.list.d/{name}.sources"
-    # Without the last, a source that is refused is no error where apt still has its former lists.
+    # Without Error-Mode, a failure of this source is not an error if apt still has its former lists.
     return ["-q", file, "-oDir::Etc::SourceParts=-", "-oAPT::Get::List-Cleanup=0", "-oAPT::Update::Error-Mode=any"]
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-# Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.
-# /var/run is a link to it, and it is gone after a restart, as the driver store of before may be.
+# nvidia-cdi-refresh writes this file, too: the same device in two files would be a conflict, so that neither is used.
+# The folder is emptied by a restart, after which the former driver store may be missing as well.
 SPEC = "/run/cdi/nvidia.yaml"
 
 
@@ -28,7 +28,7 @@ def cdi_spec(key: Key | None) -> Found:
 
 
 def matches() -> bool:
-    """Compare the file with what nvidia-ctk would write now: a former driver store stays next to the one in use."""
+    """Tell whether the file is what nvidia-ctk would generate now, for the current driver store."""
     return lines(read_file(SPEC).decode("utf-8")) == lines(run_checked("nvidia-ctk", "--quiet", *generate()))
 
 

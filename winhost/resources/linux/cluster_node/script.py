@@ -10,11 +10,11 @@ LONGEST_JOIN = 600.0
 def cluster_nodes(key: Key | None) -> Found:
     require_k3s()
     if key is not None:
-        yield key, {"ready": not lacks_for_pods(key["node"])}
+        yield key, {"ready": not node_problem(key["node"])}
 
 
-def lacks_for_pods(name: str) -> str:
-    """Tell why no pod can be scheduled on the node; empty where it is ready."""
+def node_problem(name: str) -> str:
+    """Return why no pod can be scheduled on the node; an empty text if it is ready."""
     if file_status(KUBELET) is None:
         return "the kubelet has not joined"
     done = try_kubectl("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")
@@ -33,7 +33,7 @@ def lacks_for_pods(name: str) -> str:
 def await_node(key: Key, desired: State, how: State) -> None:
     limit = float(how.get("within") or LONGEST_JOIN)
     with waiting(f"waiting for the node to be ready, for up to {limit:.0f} s"):
-        why = poll(lambda: lacks_for_pods(key["node"]), limit)
+        why = poll(lambda: node_problem(key["node"]), limit)
     if why:
         message = f"{key['node']} is no ready node of its cluster: {why}"
         raise AgentFault("Winhost.NodeNotReady", "ObjectNotFound", message)

@@ -6,9 +6,9 @@ from winhost.agent.linux_head import *
 OBJECTS = STATE_FOLDER + "/cluster"
 HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
 NO_OBJECTS_YET: State = {"text": None, "serves": False, "token": None}
-# Taken away with what is in them, and others may have filled them since.
-STAY = ("Namespace", "PersistentVolumeClaim")
-LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
+# Deleting these would delete their contents, which may be others' data.
+KEPT_KINDS = ("Namespace", "PersistentVolumeClaim")
+LONGEST_ROLLOUT = 4 * 3600.0  # to download a large model on a slow line, and to start it
 
 
 @reads("ClusterObjects", name=text_check(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name in a cluster"))
@@ -28,17 +28,17 @@ def objects_state(path: str) -> State:
         return dict(NO_OBJECTS_YET)
     token = hub_token(path)
     text = read_file(path).decode("ascii")
-    found = objects_found(path)
+    found = existing_objects(path)
     there = {identity_of(each) for each in found}
     left = [each for each in manifests_of(text) if identity_of(each) in there]
     if len(left) < len(manifests_of(text)):
-        # With no object left it is a list without any: our file is to go as well, where taking away was cut off.
+        # If no object exists any more, the list is empty: deleting was interrupted, and our file must be removed, too.
         return {"text": list_of(left), "serves": False, "token": token}
-    return {"text": text, "serves": not lacks_to_serve(found), "token": token}
+    return {"text": text, "serves": not serving_problem(found), "token": token}
 
 
 def hub_token(path: str) -> str | None:
-    """The reference by which winhost found it, where the Secret is there."""
+    """Return the reference from which winhost took the token, if the Secret exists."""
     kept = read_record(token_record(path))
     if kept is None:
         return None
@@ -55,7 +55,7 @@ def namespace_of(path: str) -> str:
 
 
 def set_token(path: str, reference: str | None, secret: Any) -> None:
-    """It reaches kubectl by a pipe, and no file or command line."""
+    """Replace the token. It is passed to kubectl through a pipe, and never in a file or on a command line."""
     kubectl("delete", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found")
     remove(token_record(path))
     if reference is None:
@@ -83,14 +83,14 @@ def manifests_of(text: str) -> list[dict[str, Any]]:
 
 
 def identity_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
-    """Kind with its group, namespace and name."""
+    """Return the kind with its group, the namespace and the name of an object."""
     group = manifest["apiVersion"].rpartition("/")[0]
     kind = manifest["kind"] + ("." + group if group else "")
     return kind, manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
 
 
-def objects_found(path: str) -> list[dict[str, Any]]:
-    """The objects of a manifest file that exist in the cluster."""
+def existing_objects(path: str) -> list[dict[str, Any]]:
+    """Return the objects of a manifest file that exist in the cluster."""
     done = try_kubectl("get", "--filename", path, "--ignore-not-found", "--output", "json")
     if done.code != 0 or not done.output.strip():
         return []
@@ -98,20 +98,20 @@ def objects_found(path: str) -> list[dict[str, Any]]:
     return list(found["items"]) if found["kind"] == "List" else [found]
 
 
-def lacks_to_serve(found: list[dict[str, Any]]) -> str:
-    """Tell which Deployments are not available as they are wanted, or what the gateway says; empty where all serve."""
+def serving_problem(found: list[dict[str, Any]]) -> str:
+    """Return which Deployments are not available, or what the gateway reports; an empty text if all serve."""
     waits = [each["metadata"]["name"] for each in found if each["kind"] == "Deployment" and not is_available(each)]
-    return f"not available yet: {', '.join(waits)}" if waits else gateway_lacks(found)
+    return f"not available yet: {', '.join(waits)}" if waits else gateway_problem(found)
 
 
 def is_available(deployment: dict[str, Any]) -> bool:
-    told, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
-    seen = told.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
-    return bool(seen and min(told.get("availableReplicas", 0), told.get("updatedReplicas", 0)) >= wanted)
+    state, replicas = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
+    is_current = state.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    return bool(is_current and min(state.get("availableReplicas", 0), state.get("updatedReplicas", 0)) >= replicas)
 
 
-def gateway_lacks(found: list[dict[str, Any]]) -> str:
-    """Tell what the gateway says instead of a completion of every model; empty where there is none."""
+def gateway_problem(found: list[dict[str, Any]]) -> str:
+    """Return what the gateway's /ready reports; an empty text if every model answered, or if there is no gateway."""
     services = [each for each in found if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"]
     for service in services:
         port = service["spec"]["ports"][0]
@@ -127,7 +127,7 @@ def change_cluster_objects(key: Key, desired: State, how: State) -> None:
     before = manifests_of(read_file(path).decode("ascii")) if file_status(path) else []
     if desired.get("text", "") is None:
         with waiting("taking away what is in the cluster"):
-            take_away(before, [])
+            delete_objects(before, [])
             set_token(path, None, None)
         remove(path)
         return
@@ -145,23 +145,23 @@ def change_cluster_objects(key: Key, desired: State, how: State) -> None:
 def apply_objects(path: str, text: str, before: list[dict[str, Any]]) -> None:
     after = manifests_of(text)
     known = {identity_of(each) for each in after}
-    # Before anything is applied, and with what was: whatever happens, all of it can be taken back.
+    # Record the old and the new objects before anything is applied, so that all can be deleted after an interruption.
     both = [*after, *(each for each in before if identity_of(each) not in known)]
     put(path, list_of(both), 0o600)
     with waiting("applying manifests"):
         kubectl("apply", "--filename", path)
-        take_away(before, after)
+        delete_objects(before, after)
     put(path, text, 0o600)
 
 
-def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
-    """Delete objects that are no longer desired, the last first."""
-    wanted = {identity_of(each) for each in after}
+def delete_objects(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    """Delete objects that are no longer desired, in reverse order."""
+    desired = {identity_of(each) for each in after}
     for each in reversed(before):
         kind, namespace, name = identity_of(each)
-        if (kind, namespace, name) in wanted:
+        if (kind, namespace, name) in desired:
             continue
-        if each["kind"] in STAY:
+        if each["kind"] in KEPT_KINDS:
             warn(f"{each['kind']} {name} stays: it may hold what is somebody's.")
             continue
         place = ["--namespace", namespace] if namespace else []
@@ -171,12 +171,12 @@ def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None
 def await_objects(path: str, how: State) -> None:
     limit = float(how.get("within") or LONGEST_ROLLOUT)
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
-        said = poll(lambda: applied_lacks(path), limit)
+        said = poll(lambda: applied_problem(path), limit)
     if said:
         message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
         raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
 
 
-def applied_lacks(path: str) -> str:
-    found = objects_found(path)
-    return lacks_to_serve(found) if found else "no object is there"
+def applied_problem(path: str) -> str:
+    found = existing_objects(path)
+    return serving_problem(found) if found else "no object is there"

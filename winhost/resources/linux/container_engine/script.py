@@ -21,7 +21,7 @@ def container_engines(key: Key | None) -> Found:
 
 
 def snap_version() -> str:
-    """Read the version from the file of the revision that `current` leads to: programs of snaps are not run."""
+    """Read the version from the metadata of the current revision, because programs of snaps are not run."""
     found = re.search(r"^version: '?([^'\s]+)", read_file(os.path.realpath(SNAP_INFO)).decode("utf-8"), re.MULTILINE)
     if found is None:
         raise AgentFault("Winhost.NotRecognized", "InvalidResult", "The snap does not say its version.", "docker")

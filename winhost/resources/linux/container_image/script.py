@@ -7,14 +7,14 @@ import tarfile
 from winhost.agent.linux_head import *
 
 ENGINES = ("docker", "podman")
-CREDENTIALS = "/run/winhost-registry"  # in memory; only while an image is pulled
-ASKED_OF_IMAGE = ("archive", "archive_sha256", "bytes", "credentials")
+CREDENTIALS = "/run/winhost-registry"  # in memory; exists only while an image is pulled
+REQUEST_PROPERTIES = ("archive", "archive_sha256", "bytes", "credentials")
 PULLING = 4 * 3600  # seconds
-# Of what is sent: it is kept packed until it is unpacked to about twice as much (inferred).
+# Factor of the compressed size: the archive is kept until it is unpacked to about twice its size (inferred).
 ROOM_FOR_IMAGE = 3
 
 
-# Without a registry in its name each engine would take another image.
+# Without a registry in the name, Docker and Podman would take different images.
 REGISTRY = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?"
 IMAGE = REGISTRY + r"(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}"
 
@@ -46,20 +46,20 @@ def container_image(engine: str, image: str) -> State:
     record = image_record(engine, image)
     ids = images_by_name(engine)
     id_ = ids.get(image) or (record["id"] if record["id"] in ids.values() else None)
-    asked = {name: record[name] if id_ else None for name in ASKED_OF_IMAGE}
+    asked = {name: record[name] if id_ else None for name in REQUEST_PROPERTIES}
     used_by = sorted(name for name, used in containers_of(engine) if used == id_)
     return {"present": id_ is not None, "id": id_, **asked, "used_by": used_by}
 
 
 def image_record(engine: str, image: str) -> dict[str, Any]:
-    """The image that was asked for, and whether winhost brought it."""
+    """Return the requested properties of an image, and whether winhost pulled or loaded it (ours)."""
     nothing = {
         "engine": engine,
         "image": image,
         "id": None,
         "name": None,
         "ours": False,
-        **dict.fromkeys(ASKED_OF_IMAGE),
+        **dict.fromkeys(REQUEST_PROPERTIES),
     }
     return {**nothing, **(find_record("images", f"{engine} {image}") or {})}
 
@@ -71,12 +71,12 @@ def change_container_image(key: Key, desired: State, how: State) -> None:
     if desired.get("present") is False:
         remove_image(engine, image, found, record, how)
         return
-    record.update({name: desired[name] for name in ASKED_OF_IMAGE if name in desired})
+    record.update({name: desired[name] for name in REQUEST_PROPERTIES if name in desired})
     name_of_record = f"{engine} {image}"
     if found["present"]:
         write_record("images", name_of_record, {**record, "id": found["id"]})
         return
-    # Before it comes: what is there when the machine goes down half-way is ours too.
+    # Recorded before the pull, so that an image is known to be ours even if the machine goes down meanwhile.
     write_record("images", name_of_record, {**record, "ours": True})
     try:
         name = load_image(engine, record, how) if record["archive"] else pull_image(engine, image, record, how)
@@ -84,7 +84,7 @@ def change_container_image(key: Key, desired: State, how: State) -> None:
         remove_record("images", name_of_record)
         raise
     id_ = json.loads(run_checked(engine, "image", "inspect", name))[0]["Id"][-64:]
-    # Without a name of its own it is one that was there already.
+    # An image without a name of its own existed before.
     ours = name[-64:] != id_ or id_ not in images_by_name(engine).values()
     write_record("images", name_of_record, {**record, "ours": ours, "name": name, "id": id_})
 
@@ -102,9 +102,9 @@ def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> s
 
 @contextmanager
 def credentials_for(image: str, secret: str | None) -> Iterator[dict[str, str]]:
-    """The environment in which an engine finds them, for this registry alone."""
+    """Yield an environment in which an engine finds the credentials, for this registry only."""
     file = CREDENTIALS + "/config.json"
-    remove(file)  # of a call that was killed
+    remove(file)  # it may remain from a call that was killed
     if secret is None:
         yield {}
         return
@@ -135,7 +135,7 @@ def load_image(engine: str, record: dict[str, Any], how: State) -> str:
     with open_file(path) as file:
         if sha256_of(file) != record["archive_sha256"]:
             raise AgentFault("Winhost.NotThisImage", "InvalidData", f"{path} has another SHA-256.", engine)
-        refuse_taken_names(engine, file, record)
+        refuse_names_in_use(engine, file, record)
         check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * os.fstat(file.fileno()).st_size)
         said = run_checked(engine, "load", "--quiet", stdin=file.fileno(), within=seconds(how, PULLING))
     names = [line.split(": ", 1)[1] for line in said.splitlines() if line.startswith("Loaded image")]
@@ -144,8 +144,8 @@ def load_image(engine: str, record: dict[str, Any], how: State) -> str:
     return names[0]
 
 
-def refuse_taken_names(engine: str, file: BinaryIO, record: dict[str, Any]) -> None:
-    """Loading would take these names from other images."""
+def refuse_names_in_use(engine: str, file: BinaryIO, record: dict[str, Any]) -> None:
+    """Refuse an archive whose names other images have: loading it would take the names from them."""
     with suppress(KeyError), tarfile.open(fileobj=file) as archive:
         index = archive.extractfile("manifest.json")
         assert index is not None

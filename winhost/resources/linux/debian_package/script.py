@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-# A call without a key lists these, installed or not: what the path desires is compared with them.
+# A call without a key lists these packages, installed or not. A path's desired packages are compared with them.
 KNOWN_PACKAGES = (
     "containerd.io",
     "docker-ce",
@@ -35,7 +35,7 @@ def debian_package(name: str) -> State:
 def change_debian_package(key: Key, desired: State, how: State) -> None:
     name = key["package"]
     await_packages(how)
-    mark_for_it(name)
+    mark_auto_packages(name)
     if desired.get("held") is False and name in packages():
         run_checked("apt-mark", "unhold", name)
         ONCE.clear()
@@ -54,7 +54,7 @@ def install(name: str, version: str, how: State) -> None:
     before = packages()
     if name in before and before[name].held:
         raise wrong_state(f"{name} is held at {before[name].version}.")
-    exact = exactly(name, version)
+    exact = exact_versions(name, version)
     asked = [f"{each}={at}" for each, at in exact.items()]
     planned = apt_get(how, "--simulate", "install", *asked)
     leaving = listed("Remv|Purg", planned)
@@ -62,45 +62,49 @@ def install(name: str, version: str, how: State) -> None:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
     refuse_gpu_driver_in_wsl(listed("Inst", planned))
     by_themselves = set(run_checked("apt-mark", "showauto").split())
-    # What is named is marked as asked for; but these are here only for the sake of the one.
-    for_it = [each for each in exact if each != name and (each in by_themselves or each not in before)]
-    put(for_it_file(name), json.dumps(for_it) + "\n")  # apt goes on where its agent is killed, and then nobody marks
+    # apt marks packages on its command line as manually installed. These are only dependencies, so they are marked as
+    # automatic afterwards. The list is written first, because apt continues if its agent is killed.
+    auto = [each for each in exact if each != name and (each in by_themselves or each not in before)]
+    put(auto_packages_file(name), json.dumps(auto) + "\n")
     try:
         if name in before:
             apt_get(how, "install", *asked)
         else:
             install_new(name, asked, [each for each in listed("Inst", planned) if each not in before], how)
     except BaseException:
-        remove(for_it_file(name))
+        remove(auto_packages_file(name))
         raise
     ONCE.clear()
-    mark_for_it(name)
+    mark_auto_packages(name)
 
 
 def install_new(name: str, asked: list[str], brought: list[str], how: State) -> None:
-    # Before the change: what is installed when the machine goes down half-way is ours too.
-    put(brought_file(name), json.dumps(sorted({*brought, *brought_with(name)})) + "\n")
+    # Recorded before the change, so that the packages are known to be ours even if the machine goes down meanwhile.
+    put(installed_packages_file(name), json.dumps(sorted({*brought, *packages_installed_with(name)})) + "\n")
     try:
         apt_get(how, "install", *asked)
     except BaseException:
         if run("dpkg-query", "--show", name).code != 0:
-            remove(brought_file(name))
+            remove(installed_packages_file(name))
         raise
 
 
-def mark_for_it(name: str) -> None:
-    """Mark packages that came as dependencies of a package, if that was not done yet."""
-    noted = read_record(for_it_file(name))
-    if noted is None:
+def mark_auto_packages(name: str) -> None:
+    """Mark dependencies of a package as automatically installed, if that was not done yet."""
+    recorded_names = read_record(auto_packages_file(name))
+    if recorded_names is None:
         return
-    for_it = [each for each in noted if each in packages()]
-    if for_it:
-        run_checked("apt-mark", "auto", *for_it)
-    remove(for_it_file(name))
+    auto = [each for each in recorded_names if each in packages()]
+    if auto:
+        run_checked("apt-mark", "auto", *auto)
+    remove(auto_packages_file(name))
 
 
-def exactly(name: str, version: str) -> dict[str, str]:
-    """The package and all that it wants in one exact version: apt would take the newest, and then give up."""
+def exact_versions(name: str, version: str) -> dict[str, str]:
+    """Return the package and the dependencies that it needs in one exact version.
+
+    Without these versions apt would choose the newest ones, and then fail.
+    """
     found: dict[str, str] = {}
     new = {name: version}
     while new:
@@ -117,40 +121,40 @@ def exactly(name: str, version: str) -> dict[str, str]:
 
 
 def listed(kinds: str, output: str) -> list[str]:
-    """Packages that a simulation names."""
+    """Return the packages in the output of a simulation that have these kinds of lines."""
     return re.findall(rf"^(?:{kinds}) ([a-z0-9][a-z0-9+.-]+)", output, re.MULTILINE)
 
 
-def brought_file(name: str) -> str:
-    """The file that lists what winhost installed with a package; it exists for packages of winhost's only."""
+def installed_packages_file(name: str) -> str:
+    """Return the path of the list of packages that winhost installed with a package, which only exists for those."""
     return f"{STATE_FOLDER}/packages/{name}.json"
 
 
-def brought_with(name: str) -> set[str]:
-    return set(read_record(brought_file(name)) or ())
+def packages_installed_with(name: str) -> set[str]:
+    return set(read_record(installed_packages_file(name)) or ())
 
 
-def for_it_file(name: str) -> str:
-    """The file that lists what apt is to take for installed by itself, until it does."""
+def auto_packages_file(name: str) -> str:
+    """Return the path of the list of packages that are still to be marked as automatically installed."""
     return f"{STATE_FOLDER}/packages/{name}.for-it"
 
 
 def purge(name: str, how: State) -> None:
-    if file_status(brought_file(name)) is None:
+    if file_status(installed_packages_file(name)) is None:
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
-    brought = brought_with(name) - {name}
+    brought = packages_installed_with(name) - {name}
     with_it = {name, *(each for each in brought if each in packages())}
     going = set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", name)))
     others = ", ".join(sorted(going - with_it))
     if others:
         raise AgentFault("Winhost.InUse", "ResourceBusy", f"Needed by {others}.", "apt-get")
     apt_get(how, "purge", *sorted(going or {name}))
-    sweep(brought, how)
-    remove(brought_file(name))
+    purge_unneeded(brought, how)
+    remove(installed_packages_file(name))
 
 
-def sweep(brought: set[str], how: State) -> None:
-    """Purge packages that came with it and that nothing else needs now."""
+def purge_unneeded(brought: set[str], how: State) -> None:
+    """Purge packages that were installed with it and that no other package needs."""
     idle = set(listed("Remv|Purg", apt_get(how, "--simulate", "autoremove", "--purge"))) & brought
     if idle and set(listed("Remv|Purg", apt_get(how, "--simulate", "purge", *sorted(idle)))) == idle:
         apt_get(how, "purge", *sorted(idle))

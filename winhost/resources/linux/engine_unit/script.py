@@ -16,7 +16,7 @@ def engine_units(key: Key | None) -> Found:
 
 
 def listed_engines() -> list[str]:
-    """It exits with 1 where there are none."""
+    # The exit status is 1 if there are none.
     done = run("systemctl", "list-unit-files", "--no-legend", "--no-pager", "--", "winhost-engine-*.service")
     return [line.split()[0] for line in done.output.splitlines() if line.strip()]
 
@@ -41,7 +41,7 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     before = engine_unit(name)
     after = dict(before, **desired)
     tried = unit_properties(name)["ActiveState"] in ("activating", "failed")
-    after["active"] = desired.get("active", stays_active(dict(before, active=before["active"] or tried), after))
+    after["active"] = desired.get("active", becomes_active(dict(before, active=before["active"] or tried), after))
     if after["text"] is None and (after["enabled"] or after["active"]):
         raise bad_request(f"{name} cannot start without a text.")
     other = after["text"] != before["text"]
@@ -49,7 +49,7 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
         with waiting(f"stopping {name}"):
             run("systemctl", "stop", "--", name, within=300)
     if other and after["text"] is not None:
-        write_engine(name, after["text"], how)
+        write_engine_unit(name, after["text"], how)
     if before["enabled"] and not after["enabled"]:
         run_checked("systemctl", "disable", "--", name)
     if other and after["text"] is None:
@@ -60,12 +60,13 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     if other and after["text"] is None:
         remove_cache(name)
     run("systemctl", "reset-failed", "--", name)
-    begin_engine(name, after, how)
+    start_engine(name, after, how)
 
 
 def remove_cache(name: str) -> None:
-    """Compiled graphs, of a user that is no more, and the image of its process. `systemctl clean` does not for a unit
-    that failed.
+    """Remove the unit's caches of compiled graphs, and the image of its process.
+
+    `systemctl clean` refuses failed units.
     """
     folder = name[: -len(".service")]
     image = f"/var/lib/winhost-images/{folder[len('winhost-engine-') :]}"
@@ -76,23 +77,24 @@ def remove_cache(name: str) -> None:
         remove(f"/var/cache/{folder}")
 
 
-def stays_active(before: State, after: State) -> bool:
-    """One that does not start with the machine is the gateway's to start, when its turn comes. One that begins to do so
-    starts now: a rollback gives it back its place. So does one that failed: its new text may be the old one, by a
-    rollback. One that somebody stopped stays stopped.
+def becomes_active(before: State, after: State) -> bool:
+    """Tell whether a unit is to be active after a change that does not say so.
+
+    A unit that is not enabled is started by the gateway when needed. A unit that becomes enabled, or that has failed,
+    starts now: in a rollback, this restores its former state. An enabled unit that somebody stopped stays stopped.
     """
-    was = before["active"] or not before["enabled"]
-    return bool(was and after["enabled"] and after["text"] is not None)
+    starts = before["active"] or not before["enabled"]
+    return bool(starts and after["enabled"] and after["text"] is not None)
 
 
-def write_engine(name: str, desired: str, how: State) -> None:
+def write_engine_unit(name: str, desired: str, how: State) -> None:
     text = check_text(r"(?s).+", desired, "the text of a unit")
     if not how.get("undoing"):
         validate(engine_file(name), text)
     put(engine_file(name), text)
 
 
-def begin_engine(name: str, after: State, how: State) -> None:
+def start_engine(name: str, after: State, how: State) -> None:
     if after["enabled"]:
         run_checked("systemctl", "enable", "--", name)
     if after["active"]:

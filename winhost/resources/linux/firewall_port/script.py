@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 NFT_FILE = "/etc/nftables.d/90-winhost-ports.nft"
 NFT_SERVICE = "winhost-firewall.service"
-# What loads the rules of others takes ours along, so that they come again after it.
+# The unit is reloaded together with nftables.service, which loads the rules of others and may flush ours.
 NFT_UNIT = """\
 # Written by winhost.
 [Unit]
@@ -32,8 +32,8 @@ ExecReload={nft} -f {file}
 [Install]
 WantedBy=sysinit.target nftables.service
 """
-# Before anything is sent on to a container: a port that one publishes is limited, too. Only what begins is dropped, so
-# that no answer is that comes to a port of ours.
+# The hook precedes the forwarding to containers, so that published ports are limited, too. Only packets that open a
+# connection are dropped, so that answers to outgoing connections are not.
 NFT_TABLE = """\
 # Written by winhost: which networks reach a port of this machine.
 table inet winhost
@@ -52,30 +52,30 @@ UFW_RULE = re.compile(
 )
 
 
-@reads("FirewallPort", port=lambda port: refuse_no_port(port))
+@reads("FirewallPort", port=lambda port: check_port(port))
 def firewall_ports(key: Key | None) -> Found:
-    by, ports = ("ufw", ufw_ports()) if ufw_rules() else ("nftables", nft_ports())
+    by, ports = ("ufw", ufw_ports()) if is_ufw_enabled() else ("nftables", nft_ports())
     for port in [key["port"]] if key else sorted(ports, key=int):
         allowed = ports.get(port)
         state = {"allowed": allowed, "by": None if allowed is None else by}
-        yield {"port": port}, {**state, "others": [] if allowed is None else once("droppers", droppers)}
+        yield {"port": port}, {**state, "others": [] if allowed is None else once("droppers", dropping_chains)}
 
 
-def refuse_no_port(port: str) -> None:
+def check_port(port: str) -> None:
     if int(check_text(r"[1-9][0-9]{0,4}", port, "a TCP port")) > 65535:
         raise bad_request(f"{port} is not a TCP port.")
 
 
-def in_order(networks: list[Any]) -> list[str]:
-    """Networks of IPv4, then of IPv6, none of them in another."""
-    fours = [ipaddress.IPv4Network(each) for each in networks if ":" not in str(each)]
-    sixes = [ipaddress.IPv6Network(each) for each in networks if ":" in str(each)]
-    return [str(each) for each in (*ipaddress.collapse_addresses(fours), *ipaddress.collapse_addresses(sixes))]
+def sort_networks(networks: list[Any]) -> list[str]:
+    """Sort networks, IPv4 first, and merge those that contain or adjoin one another."""
+    ipv4 = [ipaddress.IPv4Network(each) for each in networks if ":" not in str(each)]
+    ipv6 = [ipaddress.IPv6Network(each) for each in networks if ":" in str(each)]
+    return [str(each) for each in (*ipaddress.collapse_addresses(ipv4), *ipaddress.collapse_addresses(ipv6))]
 
 
-def networks_in_order(given: Any) -> list[str]:
+def check_networks(given: Any) -> list[str]:
     try:
-        if isinstance(given, list) and in_order(given) == given:
+        if isinstance(given, list) and sort_networks(given) == given:
             return given
     except ValueError:
         pass
@@ -86,18 +86,18 @@ def networks_in_order(given: Any) -> list[str]:
 def change_firewall_port(key: Key, desired: State, how: State) -> None:
     port, allowed = key["port"], desired["allowed"]
     if allowed is not None:
-        networks_in_order(allowed)
-        refuse_ports_of_ssh(port)
+        check_networks(allowed)
+        refuse_ssh_port(port)
         if run("systemctl", "is-active", "--quiet", "firewalld.service").code == 0:
             message = "firewalld rules this machine; winhost has no rules there. Use firewall-cmd for this port."
             raise AgentFault("Winhost.OtherFirewall", "ResourceExists", message)
-    if ufw_rules():
+    if is_ufw_enabled():
         change_ufw(port, allowed)
     elif allowed is not None or port in {**nft_file_ports(), **nft_live_ports()}:
         change_nft(port, allowed)
 
 
-def refuse_ports_of_ssh(port: str) -> None:
+def refuse_ssh_port(port: str) -> None:
     told = run_checked("sshd", "-T").splitlines() if find_program("sshd") else []
     ports = {
         line.rpartition(" ")[2].rpartition(":")[2] for line in told if line.startswith(("port ", "listenaddress "))
@@ -111,8 +111,8 @@ def refuse_ports_of_ssh(port: str) -> None:
 # ---- ufw
 
 
-def ufw_rules() -> bool:
-    """It is enabled, and so rules here."""
+def is_ufw_enabled() -> bool:
+    """Tell whether ufw is installed and enabled."""
     if find_program("ufw") is None or file_status(UFW_CONF) is None:
         return False
     text = read_file(UFW_CONF).decode("utf-8", "replace")
@@ -124,7 +124,7 @@ def ufw_lines() -> list[str]:
 
 
 def ufw_ports() -> Ports:
-    """The ports that ufw denies to everyone else, with the sources that it allows."""
+    """Return the ports that winhost's rules in ufw limit, with the networks that they allow."""
     allowed: dict[str, list[str]] = {}
     denied = set()
     for found in filter(None, map(UFW_RULE.fullmatch, ufw_lines())):
@@ -133,31 +133,31 @@ def ufw_ports() -> Ports:
             allowed.setdefault(port, []).append(found[2])
         else:
             denied.add(port)
-    return {port: in_order(allowed.get(port, [])) for port in denied}
+    return {port: sort_networks(allowed.get(port, [])) for port in denied}
 
 
 def change_ufw(port: str, allowed: list[str] | None) -> None:
     mine = [found for found in map(UFW_RULE.fullmatch, ufw_lines()) if found and port in (found[3], found[4])]
     if allowed is not None:
-        refuse_rules_of_others(port)
+        refuse_foreign_rules(port)
     for found in mine:
         source = ("from", found[2]) if found[2] else ()
         run_checked("ufw", "--force", "delete", found[1], "proto", "tcp", *source, "to", "any", "port", port)
     if allowed is None:
         return
-    # Each goes before all the others.
+    # Each rule is inserted before all others.
     to = ("to", "any", "port", port, "comment", "winhost")
     run_checked("ufw", "prepend", "deny", "proto", "tcp", *to)
     for network in reversed(allowed):
         run_checked("ufw", "prepend", "allow", "proto", "tcp", "from", network, *to)
 
 
-def refuse_rules_of_others(port: str) -> None:
-    theirs = [
+def refuse_foreign_rules(port: str) -> None:
+    foreign = [
         line for line in ufw_lines() if not UFW_RULE.fullmatch(line) and re.search(rf"[ ,]{port}(?:/|,| |$)", line)
     ]
-    if theirs:
-        message = "ufw has a rule of somebody else for it, which winhost would override: {}.".format("; ".join(theirs))
+    if foreign:
+        message = "ufw has a rule of somebody else for it, which winhost would override: {}.".format("; ".join(foreign))
         raise AgentFault("Winhost.RuleOfOthers", "ResourceExists", message, "ufw")
 
 
@@ -165,7 +165,7 @@ def refuse_rules_of_others(port: str) -> None:
 
 
 def nft_ports() -> Ports:
-    """The ports whose rule is active now and will be the same after a restart."""
+    """Return the ports whose rule is effective now and will be the same after a restart."""
     live = nft_live_ports()
     return {port: allowed for port, allowed in nft_file_ports().items() if live.get(port) == allowed}
 
@@ -176,7 +176,7 @@ def nft_file_ports() -> Ports:
 
 
 def nft_live_ports() -> Ports:
-    """The open ports in the kernel's own table."""
+    """Return the ports in winhost's table as it is loaded in the kernel."""
     if find_program("nft") is None:
         return {}
     done = run("nft", "--json", "list", "table", "inet", "winhost")
@@ -187,7 +187,7 @@ def nft_live_ports() -> Ports:
         if port is not None:
             networks = [network for m in matches if field_of(m) == "saddr" for network in networks_of(m["right"])]
             found.setdefault(port, []).extend(networks)
-    return {port: in_order(networks) for port, networks in found.items()}
+    return {port: sort_networks(networks) for port, networks in found.items()}
 
 
 def field_of(match: State) -> str | None:
@@ -197,7 +197,7 @@ def field_of(match: State) -> str | None:
 
 
 def networks_of(right: Any) -> Iterator[Any]:
-    """The networks of one address, a network, a range, or a set of them, as nft writes each."""
+    """Yield the networks of an nft expression: an address, a network, a range, or a set of these."""
     if isinstance(right, str):
         yield ipaddress.ip_network(right)
     elif "prefix" in right:
@@ -241,8 +241,8 @@ def nft_text(ports: Ports) -> str:
     return NFT_TABLE.format(drops) + notes
 
 
-def droppers() -> list[str]:
-    """Chains of others that drop what they do not accept: what one of them drops stays dropped."""
+def dropping_chains() -> list[str]:
+    """Return others' chains with the policy drop. Packets that one of them drops cannot be accepted elsewhere."""
     if find_program("nft") is None:
         return []
     chains = [each.get("chain", {}) for each in json.loads(run_checked("nft", "--json", "list", "chains"))["nftables"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-# A call without a key lists these, loaded or not.
+# A call without a key lists these modules, loaded or not.
 KNOWN_MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")
 INITRAMFS_DUE = f"{STATE_FOLDER}/initramfs-due"
 OPTION = r"[a-zA-Z0-9_]+=[!-~]+"
@@ -26,7 +26,7 @@ def load_file(name: str) -> str:
 
 
 def kernel_module(name: str) -> State:
-    lines = own_lines(name)
+    lines = read_own_lines(name)
     options = [line.partition(f"options {name} ")[2] for line in lines if line.startswith(f"options {name} ")]
     blacklisted = f"blacklist {name}" in lines
     loaded = file_status(f"/sys/module/{name}/initstate") is not None
@@ -36,12 +36,13 @@ def kernel_module(name: str) -> State:
         "at_boot": file_status(load_file(name)) is not None,
         "initramfs_due": file_status(INITRAMFS_DUE) is not None,
         "loaded": loaded,
-        "restart_due": loaded and (blacklisted or any(differs_live(name, each) for each in " ".join(options).split())),
+        "restart_due": loaded
+        and (blacklisted or any(has_other_live_value(name, each) for each in " ".join(options).split())),
     }
 
 
-def own_lines(name: str) -> list[str]:
-    """The lines of the file that winhost wrote. Later changes by others are theirs."""
+def read_own_lines(name: str) -> list[str]:
+    """Return the lines of winhost's file for a module. Raises AgentFault if somebody else changed the file."""
     text = read_text(modprobe_file(name))
     if text is None:
         return []
@@ -52,14 +53,14 @@ def own_lines(name: str) -> list[str]:
     return lines
 
 
-def differs_live(name: str, option: str) -> bool:
-    """Tell whether the loaded module has another value. A parameter that it does not show is not known to differ."""
-    parameter, _, wanted = option.partition("=")
+def has_other_live_value(name: str, option: str) -> bool:
+    """Tell whether the loaded module has another value of an option. Parameters that it hides count as equal."""
+    parameter, _, desired = option.partition("=")
     text = read_text(f"/sys/module/{name}/parameters/{parameter}")
     if text is None:
         return False
     found, flags = text.strip(), {"Y": "1", "N": "0", "y": "1", "n": "0"}
-    return flags.get(found, found) != flags.get(wanted, wanted)
+    return flags.get(found, found) != flags.get(desired, desired)
 
 
 @changes("KernelModule", "options", "blacklisted", "at_boot", "initramfs_due", "restart_due")
@@ -71,10 +72,10 @@ def change_kernel_module(key: Key, desired: State, how: State) -> None:
     if after["options"] is not None:
         check_text(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
     if set(desired) - {"at_boot", "restart_due"}:
-        # Before the change: whoever goes on after a crash makes the initramfs, too.
+        # Recorded before the change, so that the initramfs is rebuilt even after an interruption.
         put(INITRAMFS_DUE, "")
         write_module_file(name, after)
-        make_initramfs(how)
+        rebuild_initramfs(how)
     if "at_boot" in desired:
         put_or_remove(load_file(name), f"{MODULE_NOTE}{name}\n" if desired["at_boot"] else None)
     if kernel_module(name)["restart_due"]:
@@ -87,8 +88,8 @@ def write_module_file(name: str, after: State) -> None:
     put_or_remove(modprobe_file(name), MODULE_NOTE + "".join(lines) if lines else None)
 
 
-def make_initramfs(how: State) -> None:
-    """Rebuild the initramfs of all kernels: a module may be loaded there, long before the root file system is seen."""
+def rebuild_initramfs(how: State) -> None:
+    """Rebuild the initramfs of all kernels, because a module may be loaded from it before the root file system."""
     within = seconds(how, 600)
     with waiting("making the initramfs again"):
         if find_program("update-initramfs"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-BY_ID = Path("/dev/disk/by-id")
-ON_DISKS = ("part", "disk")
+DISK_NAMES = Path("/dev/disk/by-id")
+DISK_TYPES = ("part", "disk")
 
 
 @reads("LinuxDisk", disk=ANY_TEXT)
@@ -27,14 +27,14 @@ def disk_state(disk: State, names: dict[str, list[str]]) -> State:
         "table": disk.get("pttype"),
         "filesystem": disk.get("fstype"),
         "mounted": sorted(mounted),
-        "holders": sorted({str(each["name"]) for each in inside if each.get("type") not in ON_DISKS}),
+        "holders": sorted({str(each["name"]) for each in inside if each.get("type") not in DISK_TYPES}),
         "read_only": is_read_only(disk),
     }
 
 
 def disk_names() -> dict[str, list[str]]:
-    """The names in by-id, by what they point to; none where udev keeps none."""
+    """Return the names in /dev/disk/by-id, by the device to which they point."""
     found: dict[str, list[str]] = {}
-    for link in BY_ID.iterdir() if BY_ID.is_dir() else ():
+    for link in DISK_NAMES.iterdir() if DISK_NAMES.is_dir() else ():
         found.setdefault(Path(os.path.realpath(link)).name, []).append(link.name)
     return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 from winhost.agent.linux_head import *
 
 GATEWAY_UNIT, BOOT_TEST = "winhost-gateway.service", "winhost-boot-test.service"
-# Not of any plan: keys that were changed since, and what keys used. They go with the unit of the gateway.
-OF_THE_GATEWAY = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway")
-STATE_OF_THE_GATEWAY = "/var/lib/private/winhost-gateway"
+# Files that no plan contains: changed keys, and the usage of keys. They are removed with the unit of the gateway.
+GATEWAY_STATE_FILES = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway")
+GATEWAY_STATE_FOLDER = "/var/lib/private/winhost-gateway"
 K3S_CONFIG, K3S_UNIT = "/etc/rancher/k3s/config.yaml", "winhost-k3s.service"
 CLOUD_INIT_OFF = "/etc/cloud/cloud-init.disabled"
-# Only these are written and read: other files may hold secrets.
+# Only these files are written and read, because others may contain secrets.
 FILES = (
     "/etc/apt/apt.conf.d/52winhost",
     CLOUD_INIT_OFF,
@@ -18,9 +18,9 @@ FILES = (
     "/etc/wsl.conf",
 )
 FOLDERS = ("/etc/cdi", "/etc/ssh/sshd_config.d", "/etc/systemd/network", "/etc/systemd/system")
-NAMED = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*")
-# Where those of others hold secrets, or are nobody else's business.
-OURS = re.compile(
+FILE_NAME = re.compile(r"(?:[a-zA-Z0-9@_-][a-zA-Z0-9@._-]*\.d/)?[a-zA-Z0-9_-][a-zA-Z0-9@._-]*")
+# Files of winhost's own in folders where the files of others may contain secrets or are not to be read.
+OWN_FILES = re.compile(
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
     r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
@@ -41,17 +41,17 @@ KNOWN_FILES = (
 )
 
 
-@reads("LinuxFile", path=lambda path: writable(path))
+@reads("LinuxFile", path=lambda path: check_path(path))
 def linux_files(key: Key | None) -> Found:
     for path in [key["path"]] if key else KNOWN_FILES:
         yield {"path": path}, linux_file(path)
 
 
-def writable(path: str) -> None:
-    """Refuse all but the files that winhost writes."""
+def check_path(path: str) -> None:
+    """Refuse a path that is not one of the files that winhost writes."""
     folder = next((each for each in FOLDERS if path.startswith(each + "/")), None)
-    named = folder and NAMED.fullmatch(path[len(folder) + 1 :]) and ".." not in path
-    if not (named or path in FILES or OURS.fullmatch(path)):
+    named = folder and FILE_NAME.fullmatch(path[len(folder) + 1 :]) and ".." not in path
+    if not (named or path in FILES or OWN_FILES.fullmatch(path)):
         raise bad_request(f"{path} is not among the files that winhost writes.")
 
 
@@ -67,7 +67,7 @@ def linux_file(path: str) -> State:
 
 def cuts_ssh(key: Key) -> bool:
     if key["path"].startswith("/etc/ssh/"):
-        return systemd_runs()  # without it nothing makes sshd read its files before its next start
+        return systemd_runs()  # otherwise sshd reads its files only when it starts
     return key["path"].startswith(("/etc/sudoers.d/", "/etc/netplan/"))
 
 
@@ -81,16 +81,16 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     if after["text"] is not None and after["link"] is not None:
         raise wrong_state("{} is a link to {}; what replaces it says so: link null.".format(path, before["link"]))
     if path == CLOUD_INIT_OFF:
-        # It goes on to the end of this start all the same, and what it still does, such as lists of packages, counts.
+        # cloud-init still completes the current boot, for example by updating package lists. Wait for that.
         wait_while(is_first_boot, "cloud-init", how)
     if "text" in desired and after["text"] is not None and not how.get("undoing"):
         validate(path, check_text(r"(?s).*", after["text"], "text"))
     k3s = path == K3S_CONFIG and file_status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None
     unit = K3S_UNIT if k3s else path.rpartition("/")[2]  # k3s reads its settings when it starts
     if unit == BOOT_TEST and after["text"] is None and systemd_runs():
-        run("systemctl", "stop", unit)  # it stays when it has ended, and its result with it
+        run("systemctl", "stop", unit)  # it remains active after it has ended, with its result
     write_file(path, after)
-    take_effect(path)
+    reload_services(path)
     if path == f"/usr/local/lib/systemd/system/{GATEWAY_UNIT}" and after["text"] is None:
         remove_keys()
     ours = (GATEWAY_UNIT, "winhost-keeper.service", K3S_UNIT)
@@ -100,13 +100,13 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
 
 def remove_keys() -> None:
     with suppress(OSError):  # not there
-        shutil.rmtree(STATE_OF_THE_GATEWAY)
-    for path in OF_THE_GATEWAY:
+        shutil.rmtree(GATEWAY_STATE_FOLDER)
+    for path in GATEWAY_STATE_FILES:
         with suppress(OSError):  # not there, or a folder of somebody else's
             remove(path)
 
 
-def take_effect(path: str) -> None:
+def reload_services(path: str) -> None:
     if not systemd_runs():
         return
     if path.startswith(("/etc/systemd/system/", "/usr/local/lib/systemd/system/", "/etc/ssh/")):

@@ -6,10 +6,10 @@ import secrets
 from winhost.agent.linux_head import *
 
 PROGRAM_FOLDER = r"/opt/winhost/(?:gateway(?:-plain-http)?-[0-9a-f]{16}/gateway|weights-[0-9a-f]{16}/winhost_weights)"
-BESIDE = ".winhost-"  # a folder that is on its way to or from its name
+TEMPORARY_SUFFIX = ".winhost-"  # of a folder that is about to be renamed, or was renamed to be removed
 
 
-# Its name has a hash of what is in it, so none is known before a plan names it.
+# A folder's name contains a hash of its content, so without a key there is nothing to list.
 @reads("LinuxFolder", path=text_check(PROGRAM_FOLDER, "among the folders that winhost writes"))
 def linux_folders(key: Key | None) -> Found:
     for path in [key["path"]] if key else ():
@@ -45,21 +45,21 @@ def change_linux_folder(key: Key, desired: State, how: State) -> None:
     path = key["path"]
     before = linux_folder(path)
     if before["files"] is not None:
-        texts_in(path)  # what cannot be read could not be put back
+        texts_in(path)  # raises if the files cannot be read, because then they could not be restored
     files = dict(before, **desired)["files"]
-    made = f"{path}{BESIDE}{secrets.token_hex(8)}"
+    made = f"{path}{TEMPORARY_SUFFIX}{secrets.token_hex(8)}"
     try:
         if files is not None:
-            write_folder(made, wanted_texts(files))
+            write_folder(made, check_texts(files))
         if before["files"] is not None:
             move(path, f"{made}.old")
         if files is not None:
             move(made, path)
     finally:
-        remove_what_is_beside(path)
+        remove_temporary_folders(path)
 
 
-def wanted_texts(files: object) -> dict[str, str]:
+def check_texts(files: object) -> dict[str, str]:
     if not isinstance(files, dict) or not files:
         raise bad_request("files: texts by their names, or null")
     return {program_file(name): check_text(r"(?s).*", text, "text") for name, text in files.items()}
@@ -69,16 +69,16 @@ def write_folder(path: str, texts: dict[str, str]) -> None:
     for name, text in texts.items():
         put(f"{path}/{name}", text)
     with open_folder(f"{path}/.") as (folder, _):
-        os.fchmod(folder, 0o755)  # whatever umask there is
+        os.fchmod(folder, 0o755)  # independent of the umask
 
 
-def remove_what_is_beside(path: str) -> None:
-    """Remove what a change left, even a killed one; and the folder around it, if that is empty."""
+def remove_temporary_folders(path: str) -> None:
+    """Remove temporary folders, including those of a killed change, and the parent folder if it is empty."""
     above, _, name = path.rpartition("/")
     if file_status(above) is None:
         return
     for each in names_in(above):
-        if each.startswith(f"{name}{BESIDE}"):
+        if each.startswith(f"{name}{TEMPORARY_SUFFIX}"):
             remove_folder(f"{above}/{each}")
     with suppress(OSError), open_folder(above) as (folder, called):
         os.rmdir(called, dir_fd=folder)

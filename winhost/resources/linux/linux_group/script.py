@@ -33,7 +33,7 @@ def change_linux_group(key: Key, desired: State, how: State) -> None:
 
 
 def make_group(name: str, options: tuple[str, ...]) -> None:
-    # Before it is there: what is left where the machine goes down half-way is ours too.
+    # Recorded before the change, so that the group is known to be ours even if the machine goes down meanwhile.
     write_record("made", f"group {name}", {"name": name, "gid": None})
     try:
         run_checked("groupadd", *options, "--", name)

@@ -51,7 +51,7 @@ def pci_hyperv(release: str) -> bool | None:
 
 
 def secure_boot() -> bool | None:
-    """Read the fifth byte of the firmware's variable: the first four are its attributes."""
+    """Tell whether Secure Boot is on: the fifth byte of the variable, after four bytes of attributes, is 1."""
     if not Path("/sys/firmware/efi").is_dir():
         return None
     return read_file(SECURE_BOOT)[4] == 1
@@ -70,7 +70,7 @@ def shm() -> int | None:
 
 
 def os_release() -> dict[str, str]:
-    # Where /etc/os-release is a link, this is what it points to.
+    # /etc/os-release is usually a link to this file.
     found = {}
     for line in read_file("/usr/lib/os-release").decode("utf-8").splitlines():
         name, equals, text = line.partition("=")

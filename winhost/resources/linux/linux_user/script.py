@@ -6,10 +6,10 @@ import datetime
 
 from winhost.agent.linux_head import *
 
-NO_USER = {"there": False, "system": False, "ours": False}
-OF_USER = ("uid", "home", "shell", "groups", "expires")
+ABSENT_USER = {"there": False, "system": False, "ours": False}
+USER_PROPERTIES = ("uid", "home", "shell", "groups", "expires")
 SKELETON = "/etc/skel"
-LINGERS = 15  # seconds
+SESSION_END_SECONDS = 15  # seconds
 DAY_ONE = datetime.date(1970, 1, 1)
 
 
@@ -22,7 +22,7 @@ def linux_users(key: Key | None) -> Found:
 def linux_user(name: str) -> State:
     found = accounts().get(name)
     if found is None:
-        return {**NO_USER, **dict.fromkeys(OF_USER)}
+        return {**ABSENT_USER, **dict.fromkeys(USER_PROPERTIES)}
     made = find_record("made", f"user {name}")
     return {
         "there": True,
@@ -70,13 +70,13 @@ def user_options(desired: State) -> list[str]:
             raise bad_request(f"There is no program {shell}.")
         options += ["--shell", shell]
     if "groups" in desired:
-        options += ["--groups", ",".join(known_groups(desired["groups"]))]
+        options += ["--groups", ",".join(check_groups(desired["groups"]))]
     if "expires" in desired:
-        options += ["--expiredate", day(desired["expires"])]
+        options += ["--expiredate", format_day(desired["expires"])]
     return options
 
 
-def known_groups(names: Any) -> list[str]:
+def check_groups(names: Any) -> list[str]:
     if not isinstance(names, list) or sorted(set(map(str, names))) != names:
         raise bad_request(f"{names!r} is not a list of groups, each once and in order.")
     lacking = [name for name in names if name not in groups()]
@@ -85,8 +85,8 @@ def known_groups(names: Any) -> list[str]:
     return names
 
 
-def day(text: str | None) -> str:
-    """Nothing: it never expires."""
+def format_day(text: str | None) -> str:
+    """Return the day for usermod; an empty text if the account never expires."""
     if text is None:
         return ""
     try:
@@ -101,7 +101,7 @@ def make_user(name: str, system: bool, options: list[str]) -> None:
     kind = ["--system", "--no-create-home"] if system else ["--create-home"]
     own = ["--gid", name] if name in groups() else ["--user-group"]
     joined = name in groups()
-    # Before it is there: what is left where the machine goes down half-way is ours too.
+    # Recorded before the change, so that the user is known to be ours even if the machine goes down meanwhile.
     write_record("made", f"user {name}", {"name": name, "uid": None, "joined": joined, "home": None})
     try:
         run_checked("useradd", *kind, *own, *options, "--", name)
@@ -122,11 +122,13 @@ def remove_user(name: str, before: State) -> None:
     if is_logon_account(name):
         raise wrong_state(f"winhost is logged on as {name}.")
     # A session that was closed takes some seconds to end.
-    left = poll(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
+    left = poll(lambda: ", ".join(processes_of(before["uid"])[:10]), SESSION_END_SECONDS, 0.2)
     if left:
         raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
     if made["joined"]:
-        run_checked("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
+        run_checked(
+            "usermod", "--gid", "nogroup", "--", name
+        )  # otherwise userdel would remove its group, which is not ours
     run_checked("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])
@@ -134,30 +136,30 @@ def remove_user(name: str, before: State) -> None:
 
 
 def processes_of(uid: int) -> list[str]:
-    """List processes that see this machine's own root, as userdel does: in a container the same number is
+    """List a user's processes that have this machine's own root, as userdel does. In a container, the same number is
     another user.
     """
-    here, found = Path("/").stat(), []
+    root, found = Path("/").stat(), []
     for process in Path("/proc").iterdir():
         with suppress(OSError):  # it has ended
             mine = process.name.isdigit() and process.stat().st_uid == uid
-            if mine and os.path.samestat((process / "root").stat(), here):
+            if mine and os.path.samestat((process / "root").stat(), root):
                 found.append(process.name)
     return found
 
 
 def remove_home(home: str) -> None:
-    """Remove the home folder if it has nothing but what a new one has."""
-    here = sorted(Path(home).rglob("*"))
-    if not all(is_of_skeleton(path, home) for path in here):
+    """Remove the home folder if it contains only unchanged files of /etc/skel."""
+    paths = sorted(Path(home).rglob("*"))
+    if not all(is_skeleton_file(path, home) for path in paths):
         warn(f"{home} has files that somebody put there; it stays.")
         return
-    for path in here:
+    for path in paths:
         remove(str(path))
     Path(home).rmdir()
 
 
-def is_of_skeleton(path: Path, home: str) -> bool:
+def is_skeleton_file(path: Path, home: str) -> bool:
     other = SKELETON + str(path)[len(home) :]
     plain = path.is_file() and not path.is_symlink()
     return plain and file_status(other) is not None and read_file(str(path)) == read_file(other)

@@ -15,35 +15,35 @@ def listening_ports(key: Key | None) -> Found:
     found: dict[tuple[str, str], set[str]] = {}
     for address, port, inode in listeners():
         found.setdefault((address, port), set()).add(inode)
-    owners = owners_of({inode for inodes in found.values() for inode in inodes})
+    owners = socket_owners({inode for inodes in found.values() for inode in inodes})
     for (address, port), inodes in sorted(found.items()):
         names = sorted({name for inode in inodes for name in owners.get(inode, ())})
         yield {"address": address, "port": port}, {"processes": names, "everywhere": address in EVERYWHERE}
 
 
 def listeners() -> Iterator[tuple[str, str, str]]:
-    """Address, port and inode of each socket that listens."""
+    """Yield the address, port and inode of each listening socket."""
     for name, family in TABLES:
         path = f"/proc/{os.getpid()}/net/{name}"
         if file_status(path) is None:
             continue  # a kernel without IPv6
-        with open_file(path) as table:  # line by line: each connection of the machine has one
+        with open_file(path) as table:  # line by line: the table has a line for each connection of the machine
             next(table, None)
             for line in table:
                 words = line.decode("ascii").split()
                 if words[3] == LISTENING:
                     address, _, port = words[1].partition(":")
-                    yield readable(address, family), str(int(port, 16)), words[9]
+                    yield format_address(address, family), str(int(port, 16)), words[9]
 
 
-def readable(text: str, family: int) -> str:
-    """The kernel writes an address as numbers of its own byte order, of four bytes each."""
+def format_address(text: str, family: int) -> str:
+    """Format an address of /proc/net/tcp, which consists of 32-bit numbers in the kernel's byte order."""
     packed = b"".join(int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8))
     return socket.inet_ntop(family, packed)
 
 
-def owners_of(inodes: set[str]) -> dict[str, set[str]]:
-    """Names of the processes that have these sockets, as far as we may look."""
+def socket_owners(inodes: set[str]) -> dict[str, set[str]]:
+    """Return the names of the processes that own these sockets, as far as they can be read."""
     owners: dict[str, set[str]] = {}
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     for process in Path("/proc").iterdir():

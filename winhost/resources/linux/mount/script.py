@@ -21,12 +21,12 @@ Options={options}
 WantedBy=multi-user.target
 """
 )
-NO_MOUNT = {"uuid": None, "filesystem": None, "options": None, "mounted": False}
-BY_UUID = "/dev/disk/by-uuid"
-APPEARS = 10  # seconds until udev has named a file system that was just made
+ABSENT_MOUNT = {"uuid": None, "filesystem": None, "options": None, "mounted": False}
+DISKS_BY_UUID = "/dev/disk/by-uuid"
+UDEV_SECONDS = 10  # until udev has named a new file system
 
 
-# Nothing that the system needs is below these.
+# The system needs nothing below these folders.
 DATA_FOLDER = r"/(?:data|home|media|mnt|models|opt|srv|var/lib)(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*"
 
 
@@ -37,7 +37,7 @@ def mounts(key: Key | None) -> Found:
 
 
 def mount_unit(path: str) -> str:
-    """The unit's name, escaped as by systemd-escape."""
+    """Return the unit's name, escaped as by systemd-escape."""
     escaped = "".join(each if each.isalnum() or each in "_./" else f"\\x{ord(each):02x}" for each in path[1:])
     return escaped.replace("/", "-") + ".mount"
 
@@ -48,7 +48,7 @@ def path_of_unit(unit: Path) -> str | None:
 
 
 def unit_text(unit: str) -> str | None:
-    """The text of a unit that winhost wrote."""
+    """Return the text of a unit that winhost wrote, or None."""
     path = f"{MOUNT_UNITS}/{unit}"
     found = file_status(path)
     if found is None or not stat.S_ISREG(found.st_mode):
@@ -60,16 +60,21 @@ def unit_text(unit: str) -> str | None:
 def mount_state(path: str) -> State:
     said = dict(re.findall(r"^(\w+)=(.*)$", unit_text(mount_unit(path)) or "", re.MULTILINE))
     if not said:
-        return dict(NO_MOUNT)
+        return dict(ABSENT_MOUNT)
     uuid = said["What"].rpartition("/")[2]
     options = ",".join(each for each in said["Options"].split(",") if each != "nofail")
     device = mounted_at(path)
-    here = device is not None and os.path.realpath(f"{BY_UUID}/{uuid}") == os.path.realpath(device)
-    return {"uuid": uuid, "filesystem": said["Type"], "options": options or None, "mounted": here and enabled(path)}
+    here = device is not None and os.path.realpath(f"{DISKS_BY_UUID}/{uuid}") == os.path.realpath(device)
+    return {
+        "uuid": uuid,
+        "filesystem": said["Type"],
+        "options": options or None,
+        "mounted": here and is_mount_enabled(path),
+    }
 
 
 def mounted_at(path: str) -> str | None:
-    """The device of the file system that is mounted there last."""
+    """Return the device of the file system that is mounted last at a path, or None."""
     found = None
     for line in read_file(f"/proc/{os.getpid()}/mountinfo").decode("utf-8", "replace").splitlines():
         mount, _, system = line.partition(" - ")
@@ -78,7 +83,7 @@ def mounted_at(path: str) -> str | None:
     return found
 
 
-def enabled(path: str) -> bool:
+def is_mount_enabled(path: str) -> bool:
     return systemd_runs() and run("systemctl", "is-enabled", "--quiet", "--", mount_unit(path)).code == 0
 
 
@@ -93,14 +98,14 @@ def change_mount(key: Key, desired: State, how: State) -> None:
         unmount(path, how, for_good=True)
         return
     check_mount(wanted)
-    refuse_mounts_of_others(path)
+    refuse_foreign_mounts(path)
     if before["uuid"] is not None:
         unmount(path, how, for_good=False)
     make_mount_point(path)
     write_mount(path, wanted)
     if wanted["mounted"]:
         uuid = wanted["uuid"]
-        if poll(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
+        if poll(lambda: "" if Path(f"{DISKS_BY_UUID}/{uuid}").exists() else uuid, UDEV_SECONDS, 0.2):
             raise wrong_state(f"No file system here has the UUID {uuid}.")
         run_checked("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
 
@@ -113,8 +118,8 @@ def check_mount(wanted: State) -> None:
         check_text(r"[A-Za-z0-9_=.:+-]+(?:,[A-Za-z0-9_=.:+-]+)*", wanted["options"], "options, as noatime,ro")
 
 
-def refuse_mounts_of_others(path: str) -> None:
-    """A line of fstab, a unit, or what is mounted there without any."""
+def refuse_foreign_mounts(path: str) -> None:
+    """Refuse a path that a line of fstab, a unit of others or a manual mount uses."""
     fstab = read_file("/etc/fstab").decode("utf-8", "replace") if file_status("/etc/fstab") else ""
     if any(line.split()[1:2] == [path] for line in fstab.splitlines() if not line.lstrip().startswith("#")):
         raise wrong_state(f"/etc/fstab mounts {path}.")
@@ -128,7 +133,7 @@ def refuse_mounts_of_others(path: str) -> None:
 
 
 def make_mount_point(path: str) -> None:
-    """An empty folder: what is in one would vanish behind the mount."""
+    """Create the folder, or check that it is empty: the mount would hide its content."""
     try:
         with open_folder(path + "/x") as (folder, _):
             if os.listdir(folder):
@@ -149,12 +154,12 @@ def write_mount(path: str, wanted: State) -> None:
 
 
 def unmount(path: str, how: State, for_good: bool) -> None:
-    """The data stay on the disk."""
+    """Unmount a path; for_good: and remove its unit and folder. The data stay on the disk."""
     unit = mount_unit(path)
     if unit_text(unit) is None:
         raise not_owned(f"{unit}")
     if mounted_at(path) is not None:
-        # Not by stopping the unit: that would stop whatever needs it.
+        # Stopping the unit instead would stop the units that require it.
         done = run("umount", "--", path, within=seconds(how, 120))
         if done.code != 0:
             raise AgentFault("Winhost.InUse", "ResourceBusy", done.errors.strip()[-500:], "umount")
@@ -166,7 +171,7 @@ def unmount(path: str, how: State, for_good: bool) -> None:
             os.rmdir(name, dir_fd=folder)
         remove_empty_parents(path)
         remove_record("made", f"mount {path}")
-    # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
+    # The unit is removed last: while it exists, a repeated call after an interruption removes the rest.
     remove(f"{MOUNT_UNITS}/{unit}")
     run_checked("systemctl", "daemon-reload")
     warn(f"The file system that was mounted at {path} stays on its disk, with all that is on it.")

@@ -5,8 +5,8 @@ from winhost.agent.linux_head import *
 
 PACKERS = ("docker", "podman", "systemd-run")
 PACKING_SECONDS = 3600
-IS_PACKED: State = {"source": None, "files": None, "command": None}
-MOST_PACKED_HEADER = 100_000_000
+ABSENT_PACKED_MODEL: State = {"source": None, "files": None, "command": None}
+MAX_PACKED_HEADER = 100_000_000
 
 
 @reads("PackedModel", folder=text_check(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", "the folder of a packed model"))
@@ -23,15 +23,15 @@ def packed_file(line: str) -> ListedFile:
 def packed_state(folder: str) -> State:
     record = packed_record(folder)
     if record["source"] is None:
-        return dict(IS_PACKED)
+        return dict(ABSENT_PACKED_MODEL)
     known = [line for line in record["files"] if line in record["marks"]]
     there = [line for line in known if file_mark(f"{folder}/{packed_file(line).path}") == record["marks"][line]]
     return {"source": record["source"], "files": there, "command": record["command"]}
 
 
 def packed_record(folder: str) -> dict[str, Any]:
-    """marks: of each file as it was packed, by its line."""
-    nothing = {"folder": folder, **IS_PACKED, "marks": {}}
+    """Return the record of a packed model. marks: of each file when it was packed, by its line."""
+    nothing = {"folder": folder, **ABSENT_PACKED_MODEL, "marks": {}}
     return {**nothing, **(find_record("packed", folder) or {})}
 
 
@@ -42,7 +42,7 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
     if "source" in desired and desired["source"] is None:
         remove_packed(folder, record)
         return
-    wanted = {**{name: record[name] for name in IS_PACKED}, **desired}
+    wanted = {**{name: record[name] for name in ABSENT_PACKED_MODEL}, **desired}
     command = wanted["command"] or [""]
     if wanted["files"] is None or not wanted["source"] or command[0] not in PACKERS:
         raise bad_request("It takes a folder, the weights in it, and docker, podman or systemd-run with arguments.")
@@ -50,10 +50,10 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
     known = packed_state(folder)["files"] or []
     lacking = [packed_file(line) for line in wanted["files"] if line not in known]
-    gone = [packed_file(line).path for line in record["files"] or () if line not in wanted["files"]]
+    removed = [packed_file(line).path for line in record["files"] or () if line not in wanted["files"]]
     record.update(wanted)
-    write_record("packed", folder, record)  # before it is there
-    for name in gone:
+    write_record("packed", folder, record)  # before the folder exists
+    for name in removed:
         remove(f"{folder}/{name}")
     if lacking:
         check_free_space(folder, sum(each.size for each in lacking if file_status(f"{folder}/{each.path}") is None))
@@ -68,7 +68,7 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
 
 
 def pack_weights(command: list[str], within: float) -> None:
-    """Run the packer. It skips what is packed already, and reports an error as a line of JSON."""
+    """Run the packer. It skips files that are packed already, and reports an error as a line of JSON."""
     program, *words = command
     if program == "systemd-run":
         done = run("systemd-run", *words, within=within)
@@ -85,10 +85,10 @@ def pack_weights(command: list[str], within: float) -> None:
 
 
 def check_packed(path: str, file: ListedFile) -> None:
-    """Its header says which file it was made of."""
+    """Check that a packed file was made from the right original, whose SHA-256 is in its header."""
     try:
         with open_file(path) as here:
-            size = min(int.from_bytes(here.read(8), "little"), MOST_PACKED_HEADER)
+            size = min(int.from_bytes(here.read(8), "little"), MAX_PACKED_HEADER)
             made_of = json.loads(json.loads(here.read(size))["__metadata__"]["winhost.packed"])["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         made_of = None

@@ -17,14 +17,14 @@ def release_files(key: Key | None) -> Found:
 def release_file(path: str) -> State:
     found, kept = file_status(path), release_record(path)
     if found is None:
-        return {**NO_RELEASE_FILE, "source": kept["source"]}  # it may have begun to come
+        return {**NO_RELEASE_FILE, "source": kept["source"]}  # the download may have begun
     with open_file(path) as file:
         digest = sha256_of(file)
     return {"source": kept["source"] if kept["sha256"] == digest else None, "sha256": digest, "bytes": found.st_size}
 
 
 def release_record(path: str) -> dict[str, Any]:
-    """The file that winhost brought."""
+    """Return the record of a file that winhost copied or began to copy."""
     return find_record("releases", path) or {"path": path, "source": None, "sha256": None}
 
 
@@ -35,7 +35,7 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
     if desired.get("source", "") is None:
         if before["source"] is not None and before["sha256"] is not None:
             remove(path)
-        remove(part_of_release(path))
+        remove(partial_release(path))
         remove_record("releases", path)
         return
     after = {**before, **desired}
@@ -43,18 +43,18 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
         raise foreign_file(path)
     if not (after["source"] and after["sha256"] and after["bytes"]):
         raise bad_request("A file has a source, a SHA-256 and a size.")
-    # Before it comes: what there is of it when this breaks off can be taken back.
+    # Recorded before the download, so that a part of it can be removed.
     write_record("releases", path, {"path": path, **{name: after[name] for name in ("source", "sha256")}})
     if before["sha256"] != after["sha256"]:
-        bring_release(path, after)
+        download_release(path, after)
 
 
-def part_of_release(path: str) -> str:
+def partial_release(path: str) -> str:
     return path + ".winhost-part"
 
 
-def bring_release(path: str, after: State) -> None:
-    part, name = part_of_release(path), path.rpartition("/")[2]
+def download_release(path: str, after: State) -> None:
+    part, name = partial_release(path), path.rpartition("/")[2]
     check_free_space(path, after["bytes"] - size_of(part))
     pace = Pace(after["bytes"])
     with waiting(name):

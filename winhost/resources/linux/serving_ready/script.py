@@ -11,7 +11,7 @@ LONGEST_READY = 1800.0
 def serving_ready(key: Key | None) -> Found:
     if file_status(SERVING_FILE) is None:
         raise NotThereYet("LinuxFile")
-    yield {}, {"ready": not endpoint_lacks()}
+    yield {}, {"ready": not endpoint_problem()}
 
 
 def serving_file() -> State:
@@ -24,11 +24,11 @@ def serving_file() -> State:
         raise wrong_state(f"{SERVING_FILE} is not as winhost writes it.") from None
 
 
-def endpoint_lacks() -> str:
-    """Tell what /ready says instead of a completion of every model; empty where each answered."""
-    told = serving_file()
-    host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(told["host"]), str(told["host"]))  # noqa: S104 - compared, not bound
-    return check_ready(host, told["port"], told["tls"])
+def endpoint_problem() -> str:
+    """Return what /ready reports; an empty text if every model answered a completion."""
+    gateway = serving_file()
+    host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(gateway["host"]), str(gateway["host"]))  # noqa: S104 - compared, not bound
+    return check_ready(host, gateway["port"], gateway["tls"])
 
 
 @changes("ServingReady", "ready")
@@ -37,18 +37,18 @@ def await_endpoint(key: Key, desired: State, how: State) -> None:
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
         said = poll(endpoint_or_failure, limit)
     if said:
-        raise not_serving("its models do not answer", said)
+        raise not_serving_error("its models do not answer", said)
 
 
 def endpoint_or_failure() -> str:
-    """Raises AgentFault as soon as an engine has failed: it will not answer any more."""
-    said = endpoint_lacks()
+    """Return what /ready reports. Raises AgentFault if an engine has failed, because it will not answer any more."""
+    said = endpoint_problem()
     failed = [unit for unit in serving_file()["units"] if said and run("systemctl", "is-failed", "--", unit).code == 0]
     if failed:
-        raise not_serving(f"{', '.join(failed)} failed", said)
+        raise not_serving_error(f"{', '.join(failed)} failed", said)
     return said
 
 
-def not_serving(why: str, said: str) -> AgentFault:
+def not_serving_error(why: str, said: str) -> AgentFault:
     message = f"The endpoint does not serve: {why}. /ready says: {said[:500]}. Next: winhost serve status HOST"
     return AgentFault("Winhost.NotServing", "ObjectNotFound", message)

@@ -6,7 +6,7 @@ from winhost.agent.linux_head import *
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
 NEED = re.compile(r"hv_pci [^:]+: Need 0x([0-9a-f]+) of (high|low) MMIO space")
 COMPLAINT = re.compile(r"NVRM: .*|hv_pci .*")
-LONGEST = 300.0  # seconds: a driver may start eight GPUs one after the other
+LONGEST = 300.0  # seconds; a driver may start eight GPUs one after the other
 
 
 @reads("ShownGpus")
@@ -22,12 +22,12 @@ def count_gpus() -> int:
     return len(re.findall(r"^GPU \d+: ", done.output, re.MULTILINE)) if done.code == 0 else 0
 
 
-def without_place() -> int:
-    """BARs of NVIDIA's GPUs that start at 0: a device that decodes no address cannot be driven."""
+def count_unplaced_bars() -> int:
+    """Count the BARs of NVIDIA's GPUs without an address. A driver cannot use a GPU with such a BAR."""
     return sum(bar["start"] == 0 for path in find_gpus_on_bus().values() for bar in read_pci_device(path)["bars"])
 
 
-NOW = {"count": count_gpus, "loaded": lambda: driver_kind() is not None, "unplaced": without_place}
+NOW = {"count": count_gpus, "loaded": lambda: driver_kind() is not None, "unplaced": count_unplaced_bars}
 
 
 def kernel_log() -> str:
@@ -35,11 +35,11 @@ def kernel_log() -> str:
 
 
 def needed(which: str) -> int | None:
-    return most_needed(kernel_log(), which)
+    return max_needed(kernel_log(), which)
 
 
-def most_needed(log: str, which: str) -> int | None:
-    """The most that one device needs."""
+def max_needed(log: str, which: str) -> int | None:
+    """Return the largest number of bytes that one device requested in vain, or None."""
     return max((int(size, 16) for size, kind in NEED.findall(log) if kind == which), default=None)
 
 
@@ -49,13 +49,13 @@ def await_gpus(key: Key, desired: State, how: State) -> None:
         raise bad_request("A driver is waited for until it runs, and BARs until each has its address.")
     limit = min(float(how.get("within") or LONGEST), LONGEST)
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
-        lacks = poll(lambda: what_lacks(desired), limit)
+        lacks = poll(lambda: gpu_problem(desired), limit)
     if lacks:
         said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
         raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", f"{lacks}: {said}"[:2000])
 
 
-def what_lacks(desired: State) -> str:
+def gpu_problem(desired: State) -> str:
     now = {each: NOW[each]() for each in desired}
     lacks = {
         "count": "nvidia-smi shows {} GPUs, not {}",

@@ -9,11 +9,11 @@ NEXT_KEY = f"{HOST_KEY}.winhost"
 
 @reads("SshHostKey")
 def ssh_host_key(key: Key | None) -> Found:
-    state = {"key": value(lambda: public_of(HOST_KEY)), "next": value(lambda: public_of(NEXT_KEY))}
+    state = {"key": value(lambda: read_public_key(HOST_KEY)), "next": value(lambda: read_public_key(NEXT_KEY))}
     yield {}, dict(state, prepared=file_status(f"{NEXT_KEY}.pub") is not None)
 
 
-def public_of(path: str) -> str | None:
+def read_public_key(path: str) -> str | None:
     text = read_text(f"{path}.pub")
     return None if text is None else " ".join(text.split()[:2])
 
@@ -32,7 +32,7 @@ def change_ssh_host_key(key: Key, desired: State, how: State) -> None:
 
 
 def prepare_key() -> None:
-    # Under a third name first: the public file is there only once both are whole.
+    # Generated under a third name: the public file of the next key exists only when both files are complete.
     made = f"{NEXT_KEY}.new"
     for left in (made, f"{made}.pub", f"{NEXT_KEY}.pub", NEXT_KEY):
         remove(left)
@@ -42,13 +42,13 @@ def prepare_key() -> None:
 
 
 def replace_key(public: str) -> None:
-    if public_of(NEXT_KEY) != public or file_status(NEXT_KEY) is None:
+    if read_public_key(NEXT_KEY) != public or file_status(NEXT_KEY) is None:
         raise wrong_state("That key was not prepared on this machine.")
     run_checked("sshd", "-t", "-h", NEXT_KEY)
     put(HOST_KEY, read_file(NEXT_KEY).decode("ascii"), 0o600)
     if systemd_runs():
         run_checked("systemctl", "try-reload-or-restart", "ssh.service")
-    # Last: where this is broken off, the old key is told and all of it is done again.
+    # The public file is replaced last. After an interruption the old key is still reported, and the change is repeated.
     rename(f"{NEXT_KEY}.pub", f"{HOST_KEY}.pub")
     remove(NEXT_KEY)
 

@@ -6,7 +6,7 @@ from winhost.agent.linux_head import *
 KEY_KINDS = (
     r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"
 )
-# Options may have quotes, and blanks within them. There is one way to read a line: users write these files.
+# Options may contain quoted blanks. The pattern matches a line in only one way, because users write these files.
 KEY_LINE = re.compile(
     r'[ \t]*(?:((?:[^\s"]|"(?:[^"\\]|\\"|\\(?!"))*")+)[ \t]+)??(' + KEY_KINDS + r") ([A-Za-z0-9+/]+=*)(?:[ \t](.*))?\r?"
 )
@@ -29,7 +29,7 @@ def ssh_keys(key: Key | None) -> Found:
 
 
 def public_key(text: str) -> None:
-    """Refuse what is no public key: its kind stands once more in it."""
+    """Refuse a text that is not a public key. The data of a key repeat its kind."""
     kind, _, data = check_text(
         KEY_KINDS + r" [A-Za-z0-9+/]+={0,2}", text, "a public key, as ssh-ed25519 AAAA..."
     ).partition(" ")
@@ -47,8 +47,8 @@ def ssh_key(account: LocalUser | None, key: str) -> State:
     return {"present": True, "options": found.options, "comment": found.comment}
 
 
-def keys_file(account: LocalUser) -> str:
-    """Its home may stand behind a link of root's; what is in it is never followed."""
+def authorized_keys_file(account: LocalUser) -> str:
+    """Return the path of authorized_keys. Links to the home folder are resolved; links in it are never followed."""
     return os.path.realpath(account.home) + "/.ssh/authorized_keys"
 
 
@@ -57,19 +57,19 @@ def key_lines(account: LocalUser) -> list[KeyLine]:
 
 
 def lines_in(text: str) -> list[str]:
-    """The lines with their ends; only what sshd takes for a line."""
+    """Split a text into lines with their ends, as sshd does: only at line feeds."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def keys_text(account: LocalUser) -> str:
     try:
-        there = file_status(keys_file(account)) is not None
+        there = file_status(authorized_keys_file(account)) is not None
     except NotADirectoryError:  # a home that is none, as /dev/null
         there = False
     try:
-        return read_file(keys_file(account)).decode("utf-8") if there else ""
+        return read_file(authorized_keys_file(account)).decode("utf-8") if there else ""
     except UnicodeDecodeError:
-        raise wrong_state(f"{keys_file(account)} is no text, so it could not be kept as it is.") from None
+        raise wrong_state(f"{authorized_keys_file(account)} is no text, so it could not be kept as it is.") from None
 
 
 def key_line(line: str) -> KeyLine | None:
@@ -87,8 +87,8 @@ def change_ssh_key(key: Key, desired: State, how: State) -> None:
     mine = [n for n, line in enumerate(lines) if (key_line(line) or KeyLine("", None, None)).key == key["key"]]
     kept = [line for n, line in enumerate(lines) if n not in mine]
     if wanted["present"]:
-        refuse_unread(account)
-        # In its place, or before the others: the last of them may have no end.
+        refuse_unread_file(account)
+        # At its former position, or first, because the last line may lack a line feed.
         kept.insert(mine[0] if mine else 0, new_line(key["key"], wanted))
     write_keys(account, "".join(kept))
 
@@ -101,16 +101,16 @@ def new_line(key: str, wanted: State) -> str:
     return line + "\n"
 
 
-def refuse_unread(account: LocalUser) -> None:
-    """sshd has to look there, and believes no file that somebody else may write."""
+def refuse_unread_file(account: LocalUser) -> None:
+    """Refuse a file that sshd would not read: it reads another one, or others may write to this one."""
     if find_program("sshd"):
         told = run_checked("sshd", "-T", "-C", f"user={account.name},host=localhost,addr=127.0.0.1").splitlines()
         places = next((line.split()[1:] for line in told if line.startswith("authorizedkeysfile ")), [])
         tokens = {"%h": account.home, "%u": account.name, "%U": str(account.uid), "%%": "%"}
         meant = [re.sub("%.", lambda found: tokens.get(found[0], found[0]), each) for each in places]
-        if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:
+        if authorized_keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:
             raise wrong_state("sshd looks for keys of {} in {}.".format(account.name, ", ".join(meant) or "no file"))
-    file = keys_file(account)
+    file = authorized_keys_file(account)
     if not os.path.isdir(account.home):
         raise wrong_state(f"{account.name} has no home for them: there is no folder {account.home}.")
     for path in (os.path.realpath(account.home), file.rpartition("/")[0], file):
@@ -122,8 +122,8 @@ def refuse_unread(account: LocalUser) -> None:
 
 
 def write_keys(account: LocalUser, text: str) -> None:
-    """Removes what was made for keys of ours, where nothing else has come into it."""
-    file = keys_file(account)
+    """Write the file, or remove the file and folder that winhost created if they become empty."""
+    file = authorized_keys_file(account)
     folder, found = file.rpartition("/")[0], file_status(file)
     made = find_record("made", f"keys {file}") or {"file": found is None, "folder": file_status(folder) is None}
     if not text and made["file"]:

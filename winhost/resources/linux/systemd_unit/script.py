@@ -38,7 +38,7 @@ def unit_state(name: str, properties: dict[str, str]) -> State:
         "failed": properties["ActiveState"] == "failed",
     }
     if properties["LoadState"] == "not-found":
-        # What brings it decides how it begins: a package may enable and start it by itself.
+        # The initial state depends on what provides the unit: a package may enable and start it.
         waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
         return dict(state, enabled=waits, active=state["active"] or waits)
     return state
@@ -61,7 +61,7 @@ def change_systemd_unit(key: Key, desired: State, how: State) -> None:
 
 
 def enable(unit: str, desired: str, found: str) -> None:
-    """Set to `enabled`, `disabled` or `masked`; any other word is a unit's own state, once it is not masked."""
+    """Enable, disable or mask a unit. For any other state, such as static, it is only unmasked."""
     if desired == "masked":
         run_checked("systemctl", "mask", "--", unit)
         return

@@ -1,4 +1,4 @@
-"""The driver model by which an NVIDIA GPU is presented to Windows."""
+"""The driver model of an NVIDIA GPU in Windows."""
 
 from winhost.core.rules import Condition, ConsentRule
 from winhost.resources.base import ResourceType, State, resource
@@ -25,11 +25,12 @@ MCDM = "MCDM"
     )
 )
 class GpuDriverModel(State):
-    """WDDM, TCC or MCDM, now and after the next restart; null where no driver of NVIDIA runs the GPU.
+    """WDDM, TCC or MCDM, now (current) and after the next restart (pending); null if no NVIDIA driver runs the GPU.
 
-    WSL sees GPUs in WDDM and MCDM; one in TCC it does not see, and is seen to lose the others as well. TCC comes back
-    with a rollback, and is never wanted. Consumer GPUs know WDDM alone. MCDM is documented by NVIDIA as an enumeration
-    of NVML and reported to work with WSL; from which driver version on, and for which GPUs, is unverified.
+    WSL sees GPUs in WDDM and MCDM. It does not see a GPU in TCC, and has been seen to lose the other GPUs as well.
+    Rollback may restore TCC, but winhost never sets it otherwise. Consumer GPUs support only WDDM. NVIDIA documents
+    MCDM as an enumeration of NVML, and it is reported to work with WSL; from which driver version on, and for which
+    GPUs, is unverified.
     """
 
     current: str | None

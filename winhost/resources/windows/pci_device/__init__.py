@@ -1,4 +1,4 @@
-"""GPUs and the other functions of their boards, as the bus and Windows describe them."""
+"""PCI functions of GPUs, as the bus and Windows describe them."""
 
 import re
 from typing import Annotated
@@ -14,35 +14,40 @@ FUNCTION = re.compile(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class MemoryRange:
-    """Start and length in bytes, as the host has placed it now."""
+    """A memory range of a device, as the host has currently placed it: start and length in bytes."""
 
     start: Annotated[Bytes, Bounds(0, ADDRESSES)]
     length: Annotated[Bytes, Bounds(1, ADDRESSES)]
 
 
 def gpu_location(location: str) -> str:
-    """The location path of function 0: functions of one GPU differ only in the last two digits of the last `PCI()`."""
+    """Return the location path of function 0 of the same GPU. Functions differ in the last two digits of the path."""
     return FUNCTION.sub(r"#PCI(\g<1>00)", location)
 
 
 def pci_id(device: str) -> str:
-    """`10de:26b9`, as Linux writes what Windows calls `VEN_10DE&DEV_26B9&SUBSYS_…`."""
+    """Convert a Windows device id to the format of Linux: `VEN_10DE&DEV_26B9&SUBSYS_…` is `10de:26b9`."""
     vendor, _, rest = device.partition("&")
     return f"{vendor.removeprefix('VEN_')}:{rest.partition('&')[0].removeprefix('DEV_')}".lower()
 
 
 @resource(ResourceType("PciDevice", title="PCI devices", order=150, key=("location", "device")))
 class PciDevice(State):
-    """A display, audio or USB function of a GPU; its key is what survives dismounting and renumbering.
+    """A display, audio or USB function of a GPU. Its key does not change when it is dismounted or renumbered.
 
-    device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display,
-    audio, usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or
-    null; post_path: firmware booted on it; ranges: memory, none readable while disabled or dismounted; device_type:
-    2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI; acs: AcsCompatibleUpHierarchy,
-    0 not supported, null where the bus driver does not say; rmrr: firmware reserves memory for it;
-    line_interrupts_only: it got no message interrupt; pcie_control: Windows controls PCI Express on its root bus;
-    tunneled: Thunderbolt or USB4; displays: monitors on it; vram: bytes, null unless the driver reports them;
-    numa: the NUMA node (DEVPKEY_Device_Numa_Node), null where firmware does not say.
+    - device: VEN_10DE&DEV_2684&SUBSYS_…; instance: the current instance id (PCIP\\ when dismounted).
+    - kind: display, audio, usb or other; problem: the Configuration Manager code: 0 none, 22 disabled.
+    - driver_model: WDDM, TCC, MCDM or null.
+    - post_path: firmware booted on it.
+    - ranges: memory ranges; none while it is disabled or dismounted.
+    - device_type: 2 PCIe endpoint, 3 legacy endpoint, 4 root-complex endpoint, 5 PCIe treated as PCI.
+    - acs: AcsCompatibleUpHierarchy; 0 not supported, null if the bus driver does not report it.
+    - rmrr: firmware reserves memory for it.
+    - line_interrupts_only: it has no message-signaled interrupt.
+    - pcie_control: Windows controls PCI Express on its root bus.
+    - tunneled: connected by Thunderbolt or USB4; displays: the number of its monitors.
+    - vram: bytes, null if the driver does not report them.
+    - numa: the NUMA node (DEVPKEY_Device_Numa_Node), null if firmware does not report it.
     """
 
     instance: str
@@ -68,5 +73,5 @@ class PciDevice(State):
 
     @property
     def dismounted(self) -> bool:
-        """It answers to the pass-through driver, not to Windows."""
+        """True if the pass-through driver owns it, so that the host does not use it."""
         return self.instance.upper().startswith("PCIP\\")

@@ -1,23 +1,24 @@
-"""Power plans: after how long the host sleeps on AC power."""
+"""Power plans, and when they let the host sleep on AC power."""
 
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import Value
 
-NEVER = 0
-_LONGEST = (1 << 32) - 1
-SECONDS = Value("a number of seconds, or 0 for never", lambda value: type(value) is int and NEVER <= value <= _LONGEST)
+NEVER_SLEEP = 0
+_MAX_SECONDS = (1 << 32) - 1
+SECONDS = Value(
+    "a number of seconds, or 0 for never", lambda value: type(value) is int and NEVER_SLEEP <= value <= _MAX_SECONDS
+)
 
 
 @resource(
     ResourceType("PowerPlan", title="power plans", key=("scheme",), sets={"standby": SECONDS, "hibernate": SECONDS})
 )
 class PowerPlan(State):
-    """A power plan by the GUID of its scheme, so that rollback finds it even when another one is active by then.
+    """A power plan by the GUID of its scheme, so that rollback finds it even if another plan is active by then.
 
-    active: Windows goes by this plan now; standby, hibernate: seconds without use after which the host sleeps or
-    hibernates on AC power, 0 for never. What a plan says for batteries is neither read nor changed.
-    modern_standby: this computer has S0 low power idle in place of S3, the same in each of its plans. Whether a standby
-    of 0 keeps such a host awake is unverified.
+    active: Windows uses this plan now; standby, hibernate: idle seconds after which the host sleeps or hibernates on AC
+    power, 0 for never. Settings for battery power are neither read nor changed. modern_standby: the computer has S0 low
+    power idle instead of S3; equal in all plans. Whether a standby of 0 keeps such a host awake is unverified.
     """
 
     name: str
