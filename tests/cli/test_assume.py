@@ -76,7 +76,7 @@ def test_a_plan_from_facts_says_what_it_was_told(line: Line) -> None:
 def test_a_host_is_asked_and_not_told(line: Line, lab: Lab) -> None:
     said = line("plan", "gpu-03", "--vm", "llm-01", "--assume", "build=26100")
     assert said.code == 2
-    assert "goes with --facts" in said.err
+    assert "is for --facts or facts files" in said.err
 
 
 def test_apply_reads_the_host_and_takes_nothing_that_was_stated(line: Line, lab: Lab) -> None:

@@ -110,7 +110,7 @@ def test_programs_get_it_in_the_published_envelope(line: Line) -> None:
     [
         ({"deploy": "units"}, (), "write deploy: kubernetes"),
         ({"exposure": "cluster"}, (), "takes --tls-secret NAME, or --plain-http"),
-        ({"exposure": "lan"}, ("--plain-http",), "Name the networks, as --allow"),
+        ({"exposure": "lan"}, ("--plain-http",), "name them, as --allow"),
         ({"video": {"streams": 1}}, (), "--ffmpeg-image"),
         ({}, ("--namespace", "Our_Own"), "small letters, digits and dashes"),
         ({}, ("--tls-secret", "../x"), "small letters, digits and dashes"),

@@ -48,7 +48,7 @@ def said(
 ) -> list[str]:
     """Return the lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
     record = recorded(listen, *resources)
-    session: Any = SimpleNamespace(way=lambda: way)
+    session: Any = SimpleNamespace(ssh_route=lambda: way)
     checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
     assert [each.property for each in checks] == [ENDPOINT_ADDRESS]
     served = find_serving_run(record, None, checks)

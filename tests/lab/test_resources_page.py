@@ -75,7 +75,7 @@ def listed(section: str) -> list[str]:
 
 def test_a_resource_takes_six_files_at_most() -> None:
     of_the_resource = listed("## Add a resource: Windows power plan")
-    of_the_paths = listed("### 6. A path that wants it")
+    of_the_paths = listed("### 6. A path that uses it")
     assert 3 <= len(of_the_resource) <= 6
     folders = ("winhost", "playbooks", "templates", "examples")
     files = (file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in SOURCES)

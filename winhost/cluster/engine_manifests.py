@@ -69,7 +69,7 @@ class EnginePod:
         """The specification of the served engine, changed for a pod.
 
         The pod listens on a port instead of a socket, because the gateway is another pod; a NetworkPolicy closes that
-        port to all others. It never sleeps. The device plugin gives it its GPUs. Its files are on a volume.
+        port to all others. It has no sleep mode. The device plugin gives it its GPUs. Its files are on a volume.
         """
         served = self.served.spec
         return replace(
