@@ -375,7 +375,7 @@ def test_settings_stay_here_and_the_system_is_known_by_its_key(
         said = line.capture.readouterr().err
         return str(said[said.index("ssh-ed25519") :].splitlines()[0])
 
-    monkeypatch.setattr(install, "shown_host_key", show)
+    monkeypatch.setattr(install, "fetch_host_key", show)
     monkeypatch.setattr(install, "_PAUSE_S", 0.01)
     monkeypatch.setattr(install.InstallationWait.wait_for_host_key, "__defaults__", (22, 0.01))
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0

@@ -137,7 +137,7 @@ def run_py(
 ) -> linux_bundle.Result:
     """One call of run.py in front of this agent."""
     patch.setattr(linux_bundle, "load_agent", lambda text: agent)
-    patch.setattr(linux_commands, "stop_gently", lambda run: None)
+    patch.setattr(linux_commands, "stop_after_step_on_signal", lambda run: None)
     if command in ("apply", "rollback"):
         words = (*words, "--journals", str(journals))
     given = linux_run.make_parser().parse_args([command, "--json", *words])

@@ -102,7 +102,7 @@ def test_what_takes_long_says_how_far_it_is(
     clock = [100.0]
     monkeypatch.setattr("winhost.bundle.linux_host.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(linux_bundle, "load_agent", lambda text: Downloading(hand.here, (), clock))
-    monkeypatch.setattr(linux_commands, "stop_gently", lambda run: None)
+    monkeypatch.setattr(linux_commands, "stop_after_step_on_signal", lambda run: None)
     given = linux_run.make_parser().parse_args(["apply", "--journals", str(hand.journals)])
     assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
