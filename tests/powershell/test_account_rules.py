@@ -58,8 +58,8 @@ def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
     before = {name: case["before"][name] for name in case["changed"]}
     undo = find_undo(RULES[case["resource"]], before, case["after"], case["now"])
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "desired": dict(undo.still_restored), "lacks": ""}
-    return {"keep": "", "desired": dict(undo), "lacks": ""}
+        return {"keep": undo.reason, "desired": dict(undo.still_restored), "missing": ""}
+    return {"keep": "", "desired": dict(undo), "missing": ""}
 
 
 ASK = """
@@ -95,7 +95,7 @@ $facts = @{}
 foreach ($property in (ConvertFrom-Json -InputObject $args[0]).PSObject.Properties) {
     $facts[$property.Name] = $property.Value
 }
-$found = @(Find-WinhostUsers 'WslConfig' ([pscustomobject]@{ account = 'Winhost' }) $facts)
+$found = @(Find-WinhostDependents 'WslConfig' ([pscustomobject]@{ account = 'Winhost' }) $facts)
 $found = @(foreach ($user in $found) { [ordered]@{ resource = $user.resource; key = $user.key } })
 ConvertTo-Json -InputObject $found -Depth 5 -Compress
 """

@@ -10,7 +10,7 @@ import pytest
 from tests.powershell.twins import Scripts, scripts
 
 RESTARTED = """
-function Read-WinhostOnly {
+function Read-WinhostSingle {
     [pscustomobject]@{ boot_id = 'second' }
 }
 function Wait-WinhostReady {
@@ -32,9 +32,9 @@ function Show-WinhostLine {
 }
 function Write-WinhostEntry {
 }
-function ConvertTo-WinhostUsers {
+function ConvertTo-WinhostDependentEntries {
 }
-function Find-WinhostNow {
+function Find-WinhostState {
     [pscustomobject]@{ state = 'running' }
 }
 function New-WinhostMark {
@@ -60,7 +60,7 @@ function Show-WinhostLine {
     param([string]$Text)
     $Text.Trim()
 }
-function Test-WinhostSwitchWaits {
+function Test-WinhostSwitchIsPending {
     $false
 }
 function Invoke-WinhostRequest {

@@ -32,7 +32,7 @@ function Find-Back {
         foreach ($answer in $case.answers.PSObject.Properties) {
             $facts[$answer.Name] = $answer.Value
         }
-        $back = Find-WinhostBack @{ record = $record } $facts
+        $back = Find-WinhostOutlook @{ record = $record } $facts
         $undone = [ordered]@{}
         foreach ($goal in $back.goals) {
             $undone[$goal.title] = $goal.desired

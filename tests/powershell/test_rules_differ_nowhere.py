@@ -41,7 +41,7 @@ function Find-Decisions {
         [ordered]@{
             keep = $undo.keep
             desired = $undo.desired
-            lacks = $undo.lacks
+            missing = $undo.missing
             off = @(Find-WinhostVmsToStop $goal $change)
             asks = @(Find-WinhostConsents $goal $change)
         }
@@ -79,10 +79,10 @@ def by_python(case: Case) -> Mapping[str, Json]:
 def undone(case: Case) -> Mapping[str, Json]:
     undo = case.undo()
     if isinstance(undo, MissingFact):
-        return {"keep": "", "desired": {}, "lacks": in_words(undo)}
+        return {"keep": "", "desired": {}, "missing": in_words(undo)}
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "desired": dict(undo.still_restored), "lacks": ""}
-    return {"keep": "", "desired": dict(undo), "lacks": ""}
+        return {"keep": undo.reason, "desired": dict(undo.still_restored), "missing": ""}
+    return {"keep": "", "desired": dict(undo), "missing": ""}
 
 
 def in_words(missing: MissingFact) -> str:

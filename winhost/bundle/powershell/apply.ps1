@@ -5,7 +5,7 @@ function Invoke-WinhostApply {
     Resume-WinhostApply $Run
     if ($script:WhatIf) {
         $facts = Read-WinhostHost
-        Show-WinhostReadAs $facts
+        Show-WinhostWslAccounts $facts
         Assert-WinhostNoDrift $Run $facts
         return New-WinhostPreview $Run @(Find-WinhostStageSteps $Run $facts) @()
     }
@@ -30,10 +30,10 @@ function Invoke-WinhostApply {
 
 function Write-WinhostDependents {
     param($Run, $Facts)
-    # The dependents of what was changed so far: on the way back, newer ones are told from them.
+    # Writes the dependents of the changed resources to the journal. Rollback compares later ones with them.
     $told = @(foreach ($touched in $Run.record.touched) {
         if ($null -eq $touched.dependents -and (Find-WinhostResource $touched.resource).dependents -cne '[]') {
-            $users = ConvertTo-WinhostUsers $touched.resource $touched.key $Facts
+            $users = ConvertTo-WinhostDependentEntries $touched.resource $touched.key $Facts
             $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $touched.resource).dependents -ErrorAction Stop)) {
                 if ($null -ne $rule.since -and -not $Facts[$rule.resource].ok) {
                     $rule
@@ -51,13 +51,13 @@ function Write-WinhostDependents {
 
 function Resume-WinhostApply {
     param($Run)
-    # A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run.
+    # Continues the last run of this plan if it has not ended. Otherwise a new run starts.
     $mine = @(foreach ($journal in @(Find-WinhostJournals $Run)) { if ($journal.sum -ceq $Run.sum) { $journal.path } })
     [array]::Reverse($mine)
     foreach ($path in $mine) {
         $journal = Read-WinhostJournal $path
         if ($journal.entries -eq 0) {
-            # Begun, nothing done.
+            # A run that did nothing.
             continue
         }
         if ($journal.record.back -and @('rolled back', 'partly rolled back') -cnotcontains $journal.record.outcome) {
@@ -72,8 +72,8 @@ function Resume-WinhostApply {
 
 function Find-WinhostStageSteps {
     param($Run, $Facts)
-    # The plan's steps that are not so yet, in its order. A VM is shut down only if one of them must see it off.
-    $vms = @(Find-WinhostVmsOff $Run $Facts)
+    # The steps of the plan that are not done yet, in its order. A VM is shut down only if one of them needs it off.
+    $vms = @(Find-WinhostVmsNeededOff $Run $Facts)
     $met = @()
     foreach ($step in @($Run.stage.steps)) {
         $id = ConvertTo-WinhostId $step.resource $step.key
@@ -87,7 +87,7 @@ function Find-WinhostStageSteps {
         if ($step.role -ceq 'restore' -and $met -ccontains $id) {
             $change = Select-WinhostPlanned $step
         }
-        elseif ($step.role -ceq 'restore' -and -not (Test-WinhostToRestore $Run $step)) {
+        elseif ($step.role -ceq 'restore' -and -not (Test-WinhostNeedsRestore $Run $step)) {
             continue
         }
         if ($null -ne $change) {
@@ -96,9 +96,9 @@ function Find-WinhostStageSteps {
     }
 }
 
-function Find-WinhostVmsOff {
+function Find-WinhostVmsNeededOff {
     param($Run, $Facts)
-    # The VMs that have to be off for what is not so yet.
+    # The VMs that have to be off for the remaining steps.
     foreach ($step in @($Run.stage.steps)) {
         if ($step.role -ceq 'desired') {
             $change = Select-WinhostChange $step $Facts
@@ -127,9 +127,9 @@ function Select-WinhostPlanned {
     $change
 }
 
-function Test-WinhostToRestore {
+function Test-WinhostNeedsRestore {
     param($Run, $Step)
-    # It is wanted in any case; or this run moved it for other steps, and did not give it back yet.
+    # True if it is a goal of the plan, or if this run changed it for other steps and has not restored it yet.
     if ($null -ne (Find-WinhostById $Run.stage.desired $Step.resource $Step.key)) {
         return $true
     }
@@ -145,36 +145,36 @@ function Test-WinhostToRestore {
 
 function Assert-WinhostNoDrift {
     param($Run, $Facts)
-    # A request must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
-    # be given back to what it no longer is. What this run moved itself may differ.
+    # A goal must have the state in the plan's facts, or already the desired one; a need must have that of the facts,
+    # because it is restored to it. Resources that this run has changed may differ.
     $lines = @()
     foreach ($step in @($Run.stage.steps)) {
         $touched = Find-WinhostById $Run.record.touched $step.resource $step.key
         if ($step.role -ceq 'restore' -or $null -ne $touched) {
             continue
         }
-        $now = Find-WinhostNow $Facts $step.resource $step.key
+        $now = Find-WinhostState $Facts $step.resource $step.key
         foreach ($property in @($step.before.PSObject.Properties)) {
             $found = Read-WinhostProperty $now $property.Name
             $desired = Read-WinhostProperty $step.desired $property.Name
             $there = $step.role -cne 'need' -and (Test-WinhostSame $found $desired)
             if (-not $there -and -not (Test-WinhostSame $found $property.Value)) {
-                $lines += "$($step.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
+                $lines += "$($step.title): $($property.Name) was $(ConvertTo-WinhostDisplayText $property.Value), is $(ConvertTo-WinhostDisplayText $found)"
             }
         }
     }
-    $lines += @(Find-WinhostUnseen $Run $Facts)
+    $lines += @(Find-WinhostUnplannedDifferences $Run $Facts)
     if ($lines.Count -eq 0) {
-        $lines = @(Find-WinhostStarted $Run $Facts)
+        $lines = @(Find-WinhostStartedVms $Run $Facts)
     }
     if ($lines.Count -gt 0) {
         Stop-WinhostScript 4 'Drifted' 'the host is no longer as the plan saw it; nothing was changed' $lines 'Read it again with Facts.ps1 and plan again.'
     }
 }
 
-function Find-WinhostUnseen {
+function Find-WinhostUnplannedDifferences {
     param($Run, $Facts)
-    # What no step of the plan shows must be so already: nothing is changed that its reader has not seen.
+    # A goal without a step in the plan must hold already: nothing is changed that the plan did not show.
     foreach ($goal in @($Run.stage.desired)) {
         if ($null -ne (Find-WinhostById $Run.record.touched $goal.resource $goal.key)) {
             continue
@@ -184,22 +184,22 @@ function Find-WinhostUnseen {
                 $property.Name
             }
         })
-        $now = Find-WinhostNow $Facts $goal.resource $goal.key
+        $now = Find-WinhostState $Facts $goal.resource $goal.key
         foreach ($property in @($goal.desired.PSObject.Properties)) {
             $found = Read-WinhostProperty $now $property.Name
             if ($shown -cnotcontains $property.Name -and -not (Test-WinhostSame $found $property.Value)) {
-                "$($goal.title): $($property.Name) was $(ConvertTo-WinhostShown $property.Value), is $(ConvertTo-WinhostShown $found)"
+                "$($goal.title): $($property.Name) was $(ConvertTo-WinhostDisplayText $property.Value), is $(ConvertTo-WinhostDisplayText $found)"
             }
         }
     }
 }
 
-function Find-WinhostStarted {
+function Find-WinhostStartedVms {
     param($Run, $Facts)
-    # A VM that the plan saw off has no step that shuts it down: started since, it is not ours to stop.
-    foreach ($vm in @(Find-WinhostVmsOff $Run $Facts | Sort-Object -Unique)) {
+    # A VM that was off when the plan was made has no step that shuts it down. If it was started since, it is not stopped.
+    foreach ($vm in @(Find-WinhostVmsNeededOff $Run $Facts | Sort-Object -Unique)) {
         $key = [pscustomobject]@{ vm = $vm }
-        $now = Find-WinhostNow $Facts 'VmPower' $key
+        $now = Find-WinhostState $Facts 'VmPower' $key
         if ($null -ne $now -and $now.state -cne 'off' -and $null -eq (Find-WinhostByRole $Run 'need' 'VmPower' $key)) {
             $title = "VmPower of $vm"
             foreach ($step in @(Find-WinhostById $Run.stage.steps 'VmPower' $key)) {
@@ -212,7 +212,7 @@ function Find-WinhostStarted {
 
 function Complete-WinhostApply {
     param($Run, $Checks)
-    $outcome = @('applied', 'differs')[[int](Test-WinhostLacking $Checks)]
+    $outcome = @('applied', 'differs')[[int](Test-WinhostAnyFailed $Checks)]
     if ($null -ne $Run.stream) {
         Write-WinhostEntry $Run 'outcome' @{ outcome = $outcome }
     }

@@ -1,17 +1,17 @@
 # sums, text, and how it ends
 
-# 0 done, 1 failure, 2 wrong usage or a consent that lacks, 4 the host is not as planned, 3010 a restart is needed.
+# 0 done, 1 failure, 2 wrong usage or a missing consent, 4 the host is not as planned, 3010 a restart is needed.
 $script:WinhostCode = 0
 
 function Assert-WinhostUsage {
-    # Back to where PowerShell stood before this was loaded: there it looks for what parameters name.
+    # Back to the folder in which PowerShell was before this was loaded: paths in parameters are relative to it.
     try {
         $null = $ExecutionContext.SessionState.Path.PopLocation('winhost')
     }
     catch {
         Stop-WinhostScript 2 'NoFolder' 'the folder that this PowerShell was in does not exist any more' "$($_.Exception.Message) Nothing was done." 'Go to a folder that exists, as with: cd C:\. Then run the script again, by its whole path.'
     }
-    # PowerShell itself would end with 1, as if something had failed.
+    # PowerShell itself would exit with 1, as after a failure.
     if ($script:Unknown.Count -gt 0) {
         Stop-WinhostScript 2 'Usage' "there is no parameter for: $($script:Unknown -join ' ')" 'Nothing was done.' 'Get-Help shows those that there are, with -Detailed.'
     }
@@ -52,13 +52,13 @@ function Join-WinhostPath {
 
 function ConvertTo-WinhostText {
     param($Document)
-    # ASCII, so that it stays the same in whatever encoding a console or a redirection writes it.
+    # ASCII is the same in all encodings of consoles and redirections.
     ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Document -Depth 12 -Compress -ErrorAction Stop)
 }
 
 function ConvertTo-WinhostVisible {
     param([string]$Text)
-    # What a console would obey, hide or reorder is written as an escape: names are data.
+    # Escapes characters that a console would interpret, hide or reorder.
     [regex]::Replace($Text, '[\p{C}\p{Z}-[ ]]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
 }
 
@@ -70,7 +70,7 @@ function Stop-WinhostScript {
 
 function ConvertTo-WinhostFailure {
     param($Fault)
-    # What happened, what it means, what to do: as lines for people and as a document.
+    # Returns an error as lines for people and as a document.
     $ending = $Fault.TargetObject
     if ($ending -isnot [hashtable] -or -not $ending.ContainsKey('exit_code')) {
         $ending = @{ exit_code = 1; kind = 'Failure'; what = "$($Fault.Exception.Message)"; meaning = "$($Fault.FullyQualifiedErrorId)"; hint = '' }

@@ -9,7 +9,7 @@ function Start-WinhostFacts {
             $text
         }
         else {
-            # From where PowerShell stands, which is not where its process was started.
+            # Relative to PowerShell's folder, which is not that of its process.
             $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($script:OutFile)
             [System.IO.File]::WriteAllText($path, "$text`n")
         }
@@ -25,7 +25,7 @@ function Start-WinhostFacts {
 
 function Read-WinhostFacts {
     $calls = @(foreach ($resource in $script:WinhostResources) { [pscustomobject]@{ resource = $resource.name; verb = 'get' } })
-    # Straight from the agent: what has been through JSON once more may come back as dates.
+    # Without a detour through JSON, which could turn texts into dates.
     $answers = @(Invoke-WinhostBatch $calls)
     $resources = [ordered]@{}
     for ($number = 0; $number -lt $calls.Count; $number++) {
@@ -33,12 +33,12 @@ function Read-WinhostFacts {
     }
     $name = $script:Name
     if ($name -eq '') {
-        $name = "$(Read-WinhostOf $resources['OperatingSystem'] 'hostname')"
+        $name = "$(Read-WinhostSingleProperty $resources['OperatingSystem'] 'hostname')"
     }
     [ordered]@{
         host = $name
-        # A simulated host says so, and so does everything that is made from its facts.
-        origin = @('recorded', 'synthetic')[[int]((Read-WinhostOf $resources['Session'] 'simulated') -eq $true)]
+        # Facts of a simulated host are marked as such.
+        origin = @('recorded', 'synthetic')[[int]((Read-WinhostSingleProperty $resources['Session'] 'simulated') -eq $true)]
         read_at = [System.DateTime]::UtcNow.ToString('yyyy-MM-ddTHH:mm:ss+00:00', [cultureinfo]::InvariantCulture)
         winhost = $script:WinhostVersion
         resources = $resources
@@ -49,7 +49,7 @@ function Read-WinhostFacts {
 function ConvertTo-WinhostFact {
     param($Answer)
     if ($Answer.ok) {
-        # The comma keeps a list of one and a list of none a list.
+        # The comma keeps lists of one or no element as lists.
         return , @($Answer.instances)
     }
     if ($Answer.ContainsKey('unavailable')) {
@@ -58,9 +58,9 @@ function ConvertTo-WinhostFact {
     @{ unknown = $Answer.error }
 }
 
-function Read-WinhostOf {
+function Read-WinhostSingleProperty {
     param($Fact, [string]$Property)
-    # Of a resource without a key, of which there is one; null where it could not be read.
+    # A property of a resource with one instance; null if it could not be read.
     if ($Fact -is [array]) {
         $Fact[0].state[$Property]
     }

@@ -1,12 +1,12 @@
-# the journal: each line on disk before the next thing happens, with a hash of itself and that of the line before
+# the journal: each line is on disk before the run continues, with its own hash and that of the line before
 
 $script:WinhostJournalSchema = 'winhost.bundle-journal/3'
 
-# ---- where it is: a folder that only administrators and the system can enter, and that outlives the bundle
+# ---- the folder, which only administrators and the system can open, and which stays when the bundle is deleted
 
 function Find-WinhostJournalFolder {
     if ($script:JournalFolder -ne '') {
-        # From where PowerShell stands, which is not where its process was started.
+        # Relative to PowerShell's folder, which is not that of its process.
         return $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($script:JournalFolder).TrimEnd('\')
     }
     Join-WinhostPath ([System.Environment]::GetFolderPath('CommonApplicationData')) 'winhost'
@@ -15,30 +15,30 @@ function Find-WinhostJournalFolder {
 function Protect-WinhostFolder {
     param([string]$Path)
     if ("$([System.Environment]::OSVersion.Platform)" -ne 'Win32NT') {
-        # Only a rehearsal runs anywhere else.
+        # Only tests run on other systems.
         $null = [System.IO.Directory]::CreateDirectory($Path)
         return
     }
     $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
     if ($null -ne (Read-WinhostAttributes $Path)) {
-        Assert-WinhostFolderOurs $folder
+        Assert-WinhostPrivateFolder $folder
     }
     else {
         Add-WinhostFolder $Path $script:WinhostOnlyAdministrators
     }
 }
 
-function Assert-WinhostFolderOurs {
+function Assert-WinhostPrivateFolder {
     param($Folder)
-    # Anybody can make a folder in ProgramData; what is believed here must have been made by an administrator for them.
+    # Anybody can create a folder in ProgramData. A trusted one must be owned by administrators and open to them alone.
     $kind = [System.Security.Principal.SecurityIdentifier]
     $rights = Get-Acl -LiteralPath $Folder.FullName -ErrorAction Stop
-    $who = @("$($rights.GetOwner($kind))")
+    $accounts = @("$($rights.GetOwner($kind))")
     foreach ($rule in $rights.GetAccessRules($true, $true, $kind)) {
-        $who += "$($rule.IdentityReference)"
+        $accounts += "$($rule.IdentityReference)"
     }
-    $strangers = @(foreach ($each in $who) { if (@('S-1-5-32-544', 'S-1-5-18') -cnotcontains $each) { $each } })
-    if ($strangers.Count -gt 0 -or $Folder.Attributes -band [System.IO.FileAttributes]::ReparsePoint) {
+    $others = @(foreach ($each in $accounts) { if (@('S-1-5-32-544', 'S-1-5-18') -cnotcontains $each) { $each } })
+    if ($others.Count -gt 0 -or $Folder.Attributes -band [System.IO.FileAttributes]::ReparsePoint) {
         Stop-WinhostScript 1 'NotOurs' "$($Folder.FullName) was not made by winhost: others may write there" 'Nothing was changed.' 'Look at what it holds and remove it, or name another folder with -JournalFolder.'
     }
 }
@@ -65,7 +65,7 @@ function Close-WinhostRun {
             }
         }
         catch [System.IO.IOException] {
-            # On a full disk a journal's last line fails once more; it was told, and the lock has to go all the same.
+            # On a full disk the last line of the journal fails again. That was reported; the lock still has to go.
             $null = $_
         }
     }
@@ -73,7 +73,7 @@ function Close-WinhostRun {
 
 function Find-WinhostJournals {
     param($Run)
-    # Of every plan, oldest first: a journal is named by the sum of its plan and the time at which it was begun.
+    # The journals of all plans, oldest first. A name has the sum of the plan, and the time of creation.
     $found = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
     if ($null -ne (Read-WinhostAttributes $Run.journals)) {
         foreach ($path in [System.IO.Directory]::GetFiles($Run.journals, '*.jsonl')) {
@@ -89,11 +89,11 @@ function Find-WinhostJournals {
 function Read-WinhostJournal {
     param([string]$Path)
     $stream = [System.IO.File]::Open($Path, 'Open', 'Read', 'ReadWrite')
-    # As bytes: a byte order mark that an editor left is a change like any other, and would shift what is cut off.
+    # Without decoding: a byte order mark of an editor is a change too, and would shift the length.
     $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $stream, ([System.Text.Encoding]::ASCII), $false
     $text = $reader.ReadToEnd()
     $reader.Dispose()
-    # What follows the last line feed is what a killed run leaves; nothing was done upon it.
+    # Bytes after the last line feed are an incomplete line of a killed run. Nothing was done after it.
     $lines = @($text -split "`n")
     $journal = @{ record = New-WinhostRecord; previous = ''; entries = 0; length = 0 }
     Assert-WinhostJournalVersion $Path $lines
@@ -113,7 +113,7 @@ function Read-WinhostJournal {
 
 function Assert-WinhostJournalVersion {
     param([string]$Path, [string[]]$Lines)
-    # The first whole line is judged before it is held against rules that may not be its own.
+    # Checks the schema in the first line before the lines are checked by the rules of this schema.
     if ($Lines.Count -lt 2) {
         return
     }
@@ -136,14 +136,14 @@ function ConvertFrom-WinhostLine {
 
 function Add-WinhostHash {
     param([string]$Line)
-    # Of the line without it, so that an edited line is known although none follows it.
+    # The hash of the line without it shows an edited line even if no other follows.
     $hash = (ConvertTo-WinhostDigest ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
     "$($Line.Substring(0, $Line.Length - 1)),""hash"":""$hash""}"
 }
 
 function Open-WinhostJournal {
     param($Run, [string]$Path)
-    # Goes on with a journal that is there, behind its last whole line.
+    # Continues an existing journal after its last complete line.
     $journal = Read-WinhostJournal $Path
     $Run.name = [System.IO.Path]::GetFileNameWithoutExtension($Path)
     $Run.record = $journal.record
@@ -158,7 +158,7 @@ function Open-WinhostJournal {
 
 function Write-WinhostEntry {
     param($Run, [string]$Kind, $Fields)
-    # The journal is begun with the first change and not before: a plan that is refused leaves nothing behind.
+    # The journal is created with the first change, so that a refused plan leaves nothing behind.
     if ($null -eq $Run.stream) {
         $time = [System.DateTime]::UtcNow.ToString('yyyyMMdd-HHmmss-fff', [cultureinfo]::InvariantCulture)
         $Run.name = "$($Run.sum).$time"
@@ -175,7 +175,7 @@ function Write-WinhostLine {
     param($Run, [string]$Kind, $Fields)
     $entry = [ordered]@{
         n = $Run.entries + 1
-        # Not in the form that PowerShell 7 would read as a date.
+        # Not in a form that PowerShell 7 would parse as a date.
         at = [System.DateTime]::UtcNow.ToString('yyyy-MM-dd HH:mm:ss.fff', [cultureinfo]::InvariantCulture)
         event = $Kind
     }
@@ -186,7 +186,7 @@ function Write-WinhostLine {
     $line = Add-WinhostHash (ConvertTo-WinhostText $entry)
     $bytes = [System.Text.Encoding]::ASCII.GetBytes("$line`n")
     $Run.stream.Write($bytes, 0, $bytes.Length)
-    # To the disk, not only to Windows.
+    # To the disk, not only to the cache of Windows.
     $Run.stream.Flush($true)
     $written = ConvertFrom-WinhostLine $line
     $Run.entries++
@@ -194,14 +194,14 @@ function Write-WinhostLine {
     Add-WinhostEntry $Run.record $written
 }
 
-# ---- what the lines tell
+# ---- the state of a run by its journal
 
 function New-WinhostRecord {
-    # touched: what this run changed, from its first state (before) to the one it was left in (after); transitional: states
-    # that are our doing as well, because the run was on its way from or to them; users: what rested on it at first;
-    # dependents: what did so after the stage, or null where a step was begun since.
-    # restart, boot: a restart is due, and from which boot it was asked for. back: it is going back. stage: its steps
-    # are done. setting: the properties that the step in flight sets. given: what was given back for good.
+    # touched: resources that this run changed, from the first state (before) to the one that the run left (after);
+    # transitional: states that are also the run's doing, because it was changing from or to them; users: dependents before
+    # the change; dependents: those after the stage, or null if a step has started since.
+    # restart, boot: a restart is due, and the boot that it ends. back: a rollback has started. stage: all steps are done.
+    # setting: the properties that the step in flight sets. given: resources that were restored for good.
     @{ touched = @(); restart = $false; boot = $null; back = $false; stage = $false; setting = @(); outcome = ''; given = @() }
 }
 
@@ -210,14 +210,14 @@ function Add-WinhostEntry {
     switch ($Entry.event) {
         'begin' {
             $Record.outcome = ''
-            Add-WinhostBegin $Record $Entry
+            Add-WinhostStepStart $Record $Entry
         }
         'end' {
             $Record.restart = $Record.restart -or $Entry.restart
-            Add-WinhostLeft $Record $Entry
+            Add-WinhostStateAfter $Record $Entry
         }
         'failed' {
-            Add-WinhostLeft $Record $Entry
+            Add-WinhostStateAfter $Record $Entry
         }
         'restarting' {
             $Record.restart = $true
@@ -226,16 +226,16 @@ function Add-WinhostEntry {
         'restarted' {
             $Record.restart = $false
             $Record.boot = $null
-            # What took effect with the restart is what it is now, not what it was while pending.
+            # Changes took effect with the restart, so their states are those after it.
             foreach ($left in @($Entry.left)) {
                 if (-not $Record.back) {
-                    Add-WinhostLeft $Record $left
+                    Add-WinhostStateAfter $Record $left
                 }
             }
         }
         'dependents' {
-            foreach ($told in @($Entry.resources)) {
-                (Find-WinhostById $Record.touched $told.resource $told.key).dependents = @($told.users)
+            foreach ($item in @($Entry.resources)) {
+                (Find-WinhostById $Record.touched $item.resource $item.key).dependents = @($item.users)
             }
         }
         'stage' {
@@ -254,18 +254,18 @@ function Add-WinhostEntry {
     }
 }
 
-function Add-WinhostBegin {
+function Add-WinhostStepStart {
     param($Record, $Entry)
     $step = $Entry.step
     $Record.setting = @(foreach ($property in @($step.desired.PSObject.Properties)) { $property.Name })
     $touched = Find-WinhostById $Record.touched $step.resource $step.key
     if ($Record.back -and $null -ne $touched) {
-        # A VM that is off for other steps back: whoever goes on from here must not take that for somebody else's doing.
+        # A VM that is off for other rollback steps: a resumed rollback must not take that for somebody else's change.
         $touched.transitional = @($step.before, $step.desired)
         return
     }
     if (-not $Record.back) {
-        # What this step creates is the run's own, so dependents are read again after it.
+        # The instance that this step creates belongs to the run, so dependents are read again after it.
         foreach ($other in $Record.touched) {
             $other.dependents = $null
         }
@@ -284,19 +284,19 @@ function Add-WinhostBegin {
     $touched.transitional = @($step.before)
 }
 
-function Add-WinhostLeft {
+function Add-WinhostStateAfter {
     param($Record, $Entry)
     $touched = Find-WinhostById $Record.touched $Entry.resource $Entry.key
     if ($null -eq $touched -or $null -eq $Entry.after) {
         return
     }
     if ($Record.back) {
-        # Only what was set back is our doing: the rest of it may be what somebody else changed since.
-        $ours = @{}
+        # Only the properties of the step are the run's doing: somebody else may have changed the others since.
+        $own = @{}
         foreach ($name in $Record.setting) {
-            $ours[$name] = Read-WinhostProperty $Entry.after $name
+            $own[$name] = Read-WinhostProperty $Entry.after $name
         }
-        $touched.transitional = @([pscustomobject]$ours)
+        $touched.transitional = @([pscustomobject]$own)
     }
     else {
         $touched.transitional = @()

@@ -1,6 +1,6 @@
-# All that this does is written in Winhost.ps1. That runs only as SHA256SUMS has it: while it is open here nobody can
-# write to it, so what is checked is what runs, if the policy of Windows for scripts lets it: else its error says why.
-# From its folder, which it leaves again: in a whole path Windows PowerShell takes brackets for a pattern that others fit.
+# Loads Winhost.ps1, which has all functions, if its hash is the one in SHA256SUMS. The file is kept open meanwhile, so that
+# nobody can write to it between the check and the load. If the execution policy forbids scripts, the error says so.
+# It is loaded by a relative path: in a whole path Windows PowerShell would take brackets for a wildcard.
 $winhostPlace = $ExecutionContext.SessionState.Path
 $winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
 $winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')

@@ -1,6 +1,6 @@
-# marks: lines on this host that say what each run found and set, by which rollback tells later runs from people
+# marks: lines on this host with the values before and after each change, by which rollback finds later runs
 
-# Controllers leave the same ones: winhost/core/marks.py has this in Python.
+# winhost/core/marks.py does the same in Python.
 
 function New-WinhostMark {
     param($Run, $Step)
@@ -10,30 +10,30 @@ function New-WinhostMark {
         by = 'bundle'
         resource = $Step.resource
         key = $Step.key
-        found = ConvertTo-WinhostMarked $Step.before
-        set = ConvertTo-WinhostMarked $Step.desired
+        found = ConvertTo-WinhostMarkValues $Step.before
+        set = ConvertTo-WinhostMarkValues $Step.desired
     })
 }
 
-function ConvertTo-WinhostMarked {
+function ConvertTo-WinhostMarkValues {
     param($State)
-    # Of long texts the hash: a file is not kept a second time to be compared.
-    $marked = [ordered]@{}
+    # Replaces long texts by their hash, which is enough for comparisons.
+    $values = [ordered]@{}
     foreach ($name in @($State.Keys)) {
-        $marked[$name] = $State[$name]
+        $values[$name] = $State[$name]
         if ($State[$name] -is [string]) {
             $bytes = [System.Text.Encoding]::UTF8.GetBytes($State[$name])
             if ($bytes.Length -gt 200) {
-                $marked[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
+                $values[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
             }
         }
     }
-    $marked
+    $values
 }
 
 function Read-WinhostMark {
     param([string]$Line)
-    # Nothing for a line that no run wrote: nothing is known by it, and nobody removes it.
+    # Returns nothing for a line that no run wrote. Such lines are ignored and never removed.
     $mark = ConvertFrom-WinhostLine $Line
     foreach ($name in 'run', 'id', 'by', 'resource', 'key', 'found', 'set') {
         if ($null -eq (Read-WinhostField $mark $name)) {
@@ -47,8 +47,8 @@ function Read-WinhostMark {
 
 function Remove-WinhostRunMarks {
     param($Run, $Open)
-    # Those of this run, but of what it still keeps.
-    $known = @((Read-WinhostOnly 'RunMarks').marks)
+    # Removes the marks of this run, except those of resources that it keeps.
+    $known = @((Read-WinhostSingle 'RunMarks').marks)
     $lines = @(foreach ($line in $known) {
         $mark = Read-WinhostMark $line
         if ($null -eq $mark -or $mark.id -cne $Run.name -or $null -ne (Find-WinhostById $Open $mark.resource $mark.key)) {
@@ -56,23 +56,23 @@ function Remove-WinhostRunMarks {
         }
     })
     if ($lines.Count -lt $known.Count) {
-        # Marks that stay say what is not so, and do no harm.
+        # If this fails, outdated marks stay, which does no harm.
         $null = Invoke-WinhostRequest @(@{ resource = 'RunMarks'; verb = 'set'; key = @{}; desired = @{ marks = $lines }; expect = @{ marks = $known } }) $false
     }
 }
 
-function Find-WinhostMovers {
+function Find-WinhostLaterRuns {
     param($Run, $Verdict, $Marks, $Facts)
-    # Later runs that put a property elsewhere than this run found it when they are rolled back, latest first. What goes
-    # back now is not looked at.
+    # Later runs whose rollback would restore a property to another value than before this run, latest first. Properties
+    # that are restored now are left out.
     $touched = $Verdict.touched
-    $about = @(Find-WinhostById $Marks $touched.resource $touched.key)
+    $own = @(Find-WinhostById $Marks $touched.resource $touched.key)
     $read = $Facts[(Find-WinhostResource $touched.resource).name].ok
-    # What was given back for good is others' by now.
-    if ($about.Count -eq 0 -or -not $read -or $null -ne (Find-WinhostById $Run.record.given $touched.resource $touched.key)) {
+    # A resource that was restored for good may belong to others by now.
+    if ($own.Count -eq 0 -or -not $read -or $null -ne (Find-WinhostById $Run.record.given $touched.resource $touched.key)) {
         return
     }
-    $state = Find-WinhostNow $Facts $touched.resource $touched.key
+    $state = Find-WinhostState $Facts $touched.resource $touched.key
     if ($null -eq $state) {
         return
     }
@@ -80,12 +80,12 @@ function Find-WinhostMovers {
     $found = @{}
     Copy-WinhostState $state $now
     Copy-WinhostState $touched.before $found
-    $now = ConvertTo-WinhostMarked $now
-    $found = ConvertTo-WinhostMarked $found
+    $now = ConvertTo-WinhostMarkValues $now
+    $found = ConvertTo-WinhostMarkValues $found
     $names = @(foreach ($name in $touched.changed) { if (@($Verdict.undo.desired.Keys) -cnotcontains $name -and $now.Contains($name)) { $name } })
     foreach ($name in $names) {
         $current = $now[$name]
-        $later = @(Find-WinhostLaterMarks $name $about $Run.name)
+        $later = @(Find-WinhostLaterMarks $name $own $Run.name)
         for ($at = $later.Count - 1; $at -ge 0; $at--) {
             $each = $later[$at]
             if ((Test-WinhostSame $each.set $current) -and -not (Test-WinhostSame $each.found $each.set)) {
@@ -104,7 +104,7 @@ function Find-WinhostMovers {
 
 function Find-WinhostLaterMarks {
     param([string]$Name, $Marks, [string]$Own)
-    # By run, what it found first and set last, after this run's own change.
+    # By run, the first value that it found and the last one that it set, after this run's own change.
     $later = @()
     foreach ($mark in $Marks) {
         if ($null -eq $mark.set.PSObject.Properties[$Name]) {

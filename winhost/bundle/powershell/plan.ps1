@@ -7,7 +7,7 @@ function Open-WinhostPlan {
     Assert-WinhostSums $PSScriptRoot @($Script, 'Winhost.ps1', 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
     $plan = ConvertFrom-WinhostPlan $bytes
-    # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
+    # A plan for a bundle has one stage. Its deferred resources are planned later, from new facts.
     $stage = @($plan.stages)[0]
     $linux = @(foreach ($step in @($stage.steps)) { if ($script:WinhostLinux -ccontains $step.resource) { $step } })
     foreach ($name in @('desired', 'steps')) {
@@ -18,7 +18,7 @@ function Open-WinhostPlan {
 
 function ConvertFrom-WinhostPlan {
     param([byte[]]$Bytes)
-    # An editor may leave a byte order mark; text that begins with one is no JSON to PowerShell.
+    # An editor may write a byte order mark, with which PowerShell would not parse the JSON.
     $text = [System.Text.Encoding]::UTF8.GetString($Bytes).TrimStart([char]0xfeff)
     $plan = $null
     $why = 'is empty'
@@ -39,8 +39,8 @@ function ConvertFrom-WinhostPlan {
 
 function Assert-WinhostHost {
     param($Plan, [bool]$Changes)
-    $session = Read-WinhostOnly 'Session'
-    $machine = ConvertTo-WinhostShown (Read-WinhostOnly 'OperatingSystem').machine_id
+    $session = Read-WinhostSingle 'Session'
+    $machine = ConvertTo-WinhostDisplayText (Read-WinhostSingle 'OperatingSystem').machine_id
     if (-not [string]::Equals($machine, $Plan.machine_id)) {
         Stop-WinhostScript 2 'WrongHost' "this is not the machine that was planned for: its id is $machine, not $($Plan.machine_id)" 'Nothing was changed.' 'Read this one with Facts.ps1 and plan for it.'
     }
@@ -55,11 +55,11 @@ function Assert-WinhostHost {
     }
 }
 
-# ---- reading: each answer is the agent's, as over the wire
+# ---- reading, by the agent's answers as over a connection
 
 function Invoke-WinhostRequest {
     param($Calls, [bool]$Settled)
-    # Settled: after a change that is still under way, perhaps from another window or from afar, has ended.
+    # Settled: after a running change, perhaps of another window or a controller, has ended.
     $request = ConvertTo-Json -InputObject @{ exclusive = $Settled; calls = @($Calls) } -Depth 10 -Compress -ErrorAction Stop
     $answer = ConvertFrom-Json -InputObject (Invoke-Winhost -Json $request) -ErrorAction Stop
     foreach ($each in $answer.answers) {
@@ -67,17 +67,17 @@ function Invoke-WinhostRequest {
     }
 }
 
-function Read-WinhostOnly {
+function Read-WinhostSingle {
     param([string]$Resource)
     $answer = Invoke-WinhostRequest @(@{ resource = $Resource; verb = 'get'; key = @{} }) $false
     if (-not $answer.ok) {
-        Stop-WinhostScript 1 'CannotRead' "$Resource cannot be read: $(ConvertTo-WinhostWhy $answer)" '' ''
+        Stop-WinhostScript 1 'CannotRead' "$Resource cannot be read: $(ConvertTo-WinhostFaultText $answer)" '' ''
     }
     $answer.state
 }
 
 function Read-WinhostHost {
-    # Everything that can be changed, as it is now: by resource, the agent's answer.
+    # Reads all resources that can be changed. Returns the agent's answers by resource.
     $names = @(foreach ($resource in $script:WinhostResources) { if ($resource.sets) { $resource.name } })
     $answers = @(Invoke-WinhostRequest @(foreach ($name in $names) { @{ resource = $name; verb = 'get' } }) $true)
     $facts = @{}
@@ -87,9 +87,9 @@ function Read-WinhostHost {
     $facts
 }
 
-function Show-WinhostReadAs {
+function Show-WinhostWslAccounts {
     param($Facts)
-    # Of WSL only its owner can tell: reading runs the task of that account, and so logs it on.
+    # WSL can be read only as the account that owns it: reading runs a task of that account, which logs it on.
     if ($Facts['AccountTasks'].ok) {
         foreach ($found in @($Facts['AccountTasks'].instances)) {
             if (@('ready', 'stale') -ccontains $found.state.jobs) {
@@ -111,7 +111,7 @@ function Find-WinhostResource {
 
 function ConvertTo-WinhostTitle {
     param([string]$Name)
-    # What people call a resource.
+    # The title of a resource for people.
     foreach ($resource in $script:WinhostResources) {
         if ($resource.name -ceq $Name) {
             return $resource.title
@@ -120,12 +120,12 @@ function ConvertTo-WinhostTitle {
     $Name
 }
 
-function Find-WinhostNow {
+function Find-WinhostState {
     param($Facts, [string]$Resource, $Key)
-    # One state, also of what can yet be made, or null where there is no such instance.
+    # The state of an instance; that of an absent one if it can be created, else null.
     $answer = $Facts[(Find-WinhostResource $Resource).name]
     if (-not $answer.ok) {
-        Stop-WinhostScript 1 'CannotRead' "$(ConvertTo-WinhostTitle $Resource) cannot be read: $(ConvertTo-WinhostWhy $answer)" 'What cannot be read is not changed.' ''
+        Stop-WinhostScript 1 'CannotRead' "$(ConvertTo-WinhostTitle $Resource) cannot be read: $(ConvertTo-WinhostFaultText $answer)" 'What cannot be read is not changed.' ''
     }
     $id = ConvertTo-WinhostId $Resource $Key
     foreach ($instance in @($answer.instances)) {
@@ -141,14 +141,14 @@ function Find-WinhostNow {
 
 function ConvertTo-WinhostId {
     param([string]$Resource, $Key)
-    # The agent does not promise an order of the parts of a key.
+    # The parts of a key have no fixed order.
     $parts = @(foreach ($part in @($Key.PSObject.Properties)) { "$($part.Name)=$($part.Value)" })
     "$Resource $((@($parts | Sort-Object) -join ' '))"
 }
 
-function ConvertTo-WinhostWhy {
+function ConvertTo-WinhostFaultText {
     param($Answer)
-    # Of an answer, or of a property, that is not there.
+    # The reason why an answer or a property is missing.
     $until = Read-WinhostField $Answer 'unavailable'
     if ($null -ne $until) {
         return "$(ConvertTo-WinhostTitle $until) has to be there first"
@@ -160,15 +160,15 @@ function ConvertTo-WinhostWhy {
     "$($fault.message) [$($fault.code)]"
 }
 
-# ---- is it so?
+# ---- checks
 
 function Read-WinhostProperty {
     param($Object, [string]$Name)
-    # Of a property as it is, to be compared: what is returned otherwise is no list any more where it has one or none.
+    # The value of a property. The comma keeps lists of one or no element as lists.
     if ($null -ne $Object -and $null -ne $Object.PSObject.Properties[$Name]) {
         return , $Object.$Name
     }
-    # Not nothing, which Windows PowerShell 5.1 writes as {} where it stands in a table.
+    # An explicit null: Windows PowerShell 5.1 would write no value in a table as {}.
     $null
 }
 
@@ -176,22 +176,22 @@ function Test-WinhostSame {
     param($One, $Other)
     $first = ConvertTo-Json -InputObject @{ it = $One } -Depth 10 -Compress -ErrorAction Stop
     $second = ConvertTo-Json -InputObject @{ it = $Other } -Depth 10 -Compress -ErrorAction Stop
-    # Character by character: -ceq does not see a NUL or a zero-width space.
+    # An ordinal comparison: -ceq ignores a NUL or a zero-width space.
     [string]::Equals($first, $second)
 }
 
 function Test-WinhostGoals {
     param($Goals, $Facts)
-    # A check for each property that is wanted. Found is a sentence where there is nothing to compare.
+    # A check for each desired property. found: its present value, or a sentence that says why there is none.
     foreach ($goal in @($Goals)) {
         $answer = $Facts[(Find-WinhostResource $goal.resource).name]
         $now = $null
         $why = 'it is not there any more'
         if ($answer.ok) {
-            $now = Find-WinhostNow $Facts $goal.resource $goal.key
+            $now = Find-WinhostState $Facts $goal.resource $goal.key
         }
         else {
-            $why = ConvertTo-WinhostWhy $answer
+            $why = ConvertTo-WinhostFaultText $answer
         }
         foreach ($property in @($goal.desired.PSObject.Properties)) {
             $found = $why
@@ -204,7 +204,7 @@ function Test-WinhostGoals {
     }
 }
 
-function Test-WinhostLacking {
+function Test-WinhostAnyFailed {
     param($Checks)
     foreach ($check in $Checks) {
         if (-not $check.holds) {
@@ -214,41 +214,41 @@ function Test-WinhostLacking {
     $false
 }
 
-# ---- showing
+# ---- output
 
 function ConvertTo-WinhostCheckLines {
     param($Checks, [bool]$All)
     foreach ($check in $Checks) {
         if (-not $check.holds) {
-            "  NOT SO  $($check.title): $($check.property) should be $(ConvertTo-WinhostShown $check.desired), is $(ConvertTo-WinhostShown $check.found)"
+            "  NOT SO  $($check.title): $($check.property) should be $(ConvertTo-WinhostDisplayText $check.desired), is $(ConvertTo-WinhostDisplayText $check.found)"
         }
         elseif ($All) {
-            "  ok      $($check.title): $($check.property) is $(ConvertTo-WinhostShown $check.desired)"
+            "  ok      $($check.title): $($check.property) is $(ConvertTo-WinhostDisplayText $check.desired)"
         }
     }
 }
 
-function ConvertTo-WinhostShown {
-    param($Given)
-    if ($null -eq $Given) {
+function ConvertTo-WinhostDisplayText {
+    param($Value)
+    if ($null -eq $Value) {
         return 'none'
     }
-    if ($Given -is [bool]) {
-        return @('no', 'yes')[[int]$Given]
+    if ($Value -is [bool]) {
+        return @('no', 'yes')[[int]$Value]
     }
-    if ($Given -is [string]) {
-        return $Given
+    if ($Value -is [string]) {
+        return $Value
     }
-    if ($Given -is [ValueType]) {
-        if ($Given -ge 1073741824 -and $Given % 1073741824 -eq 0) {
-            return "$($Given / 1073741824) GiB"
+    if ($Value -is [ValueType]) {
+        if ($Value -ge 1073741824 -and $Value % 1073741824 -eq 0) {
+            return "$($Value / 1073741824) GiB"
         }
-        if ($Given -ge 1048576 -and $Given % 1048576 -eq 0) {
-            return "$($Given / 1048576) MiB"
+        if ($Value -ge 1048576 -and $Value % 1048576 -eq 0) {
+            return "$($Value / 1048576) MiB"
         }
-        return "$Given"
+        return "$Value"
     }
-    ConvertTo-WinhostText $Given
+    ConvertTo-WinhostText $Value
 }
 
 function Show-WinhostLine {

@@ -1,4 +1,4 @@
-# Rollback.ps1: back to what was found
+# Rollback.ps1: undo the changes of a run
 
 function Invoke-WinhostRollback {
     param($Run)
@@ -6,32 +6,32 @@ function Invoke-WinhostRollback {
     if (-not $script:WhatIf -and (Test-WinhostRestartDue $Run)) {
         return Request-WinhostRestart $Run
     }
-    $facts = Wait-WinhostUndone $Run
-    $back = Find-WinhostBack $Run $facts
-    $parts = @(Split-WinhostParts $back.goals)
+    $facts = Wait-WinhostSwitchUndone $Run
+    $back = Find-WinhostOutlook $Run $facts
+    $parts = @(Split-WinhostTurns $back.goals)
     $steps = @(foreach ($part in $parts) { Find-WinhostUndoSteps $Run $part $facts })
     if ($script:WhatIf) {
-        Show-WinhostReadAs $facts
+        Show-WinhostWslAccounts $facts
         $result = New-WinhostPreview $Run $steps $back.kept
         $result.document['missing'] = @($back.missing)
-        $result.lines += @(foreach ($lacks in $back.missing) { "  $($lacks.title): not judged: $($lacks.why)" })
+        $result.lines += @(foreach ($undecided in $back.missing) { "  $($undecided.title): not judged: $($undecided.why)" })
         return $result
     }
-    # All consents before the first step back, so that a refusal leaves the run as it was.
+    # Check all consents before the first step, so that a refusal leaves the run as it was.
     Assert-WinhostConsents $Run $steps
     if (-not $Run.record.back) {
         Write-WinhostEntry $Run 'back' @{ accepted = @($Run.accepted) }
     }
     foreach ($late in @($false, $true)) {
         $tried = @()
-        $part = @(Find-WinhostUntried $back.goals $late $tried)
-        # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
+        $part = @(Find-WinhostRemainingGoals $back.goals $late $tried)
+        # Undoing a resource may free another one that was kept for it: the switch that a distro was bridged to.
         while ($part.Count -gt 0) {
             $tried += @(foreach ($goal in $part) { ConvertTo-WinhostId $goal.resource $goal.key })
             Invoke-WinhostSteps $Run @(Find-WinhostUndoSteps $Run $part $facts) $facts
             $facts = Read-WinhostHost
-            $back = Find-WinhostBack $Run $facts
-            $part = @(Find-WinhostUntried $back.goals $late $tried)
+            $back = Find-WinhostOutlook $Run $facts
+            $part = @(Find-WinhostRemainingGoals $back.goals $late $tried)
         }
     }
     if ($Run.record.restart) {
@@ -40,7 +40,7 @@ function Invoke-WinhostRollback {
     Complete-WinhostRollback $Run $facts
 }
 
-function Find-WinhostUntried {
+function Find-WinhostRemainingGoals {
     param($Goals, $Late, $Tried)
     foreach ($goal in $Goals) {
         if ((Find-WinhostResource $goal.resource).restarts -eq $Late -and $Tried -cnotcontains (ConvertTo-WinhostId $goal.resource $goal.key)) {
@@ -51,18 +51,18 @@ function Find-WinhostUntried {
 
 function Resume-WinhostRollback {
     param($Run)
-    # The newest run of this plan that still stands, and nothing of another plan on top of it.
+    # Opens the newest run of this plan that is not rolled back, if no run of another plan followed it.
     $newest = $null
     $later = $null
-    $never = $null
+    $empty = $null
     foreach ($journal in @(Find-WinhostJournals $Run)) {
         $read = Read-WinhostJournal $journal.path
-        $mine = $journal.sum -ceq $Run.sum
+        $own = $journal.sum -ceq $Run.sum
         $stands = $read.entries -gt 0 -and $read.record.outcome -cne 'rolled back'
-        if ($mine -and $read.entries -eq 0) {
-            $never = $journal.path
+        if ($own -and $read.entries -eq 0) {
+            $empty = $journal.path
         }
-        if ($stands -and $mine) {
+        if ($stands -and $own) {
             $Run.older = $newest
             $newest = $journal.path
             $later = $null
@@ -71,7 +71,7 @@ function Resume-WinhostRollback {
             $later = $journal.path
         }
     }
-    if ($null -eq $newest -and $null -ne $never) {
+    if ($null -eq $newest -and $null -ne $empty) {
         Stop-WinhostScript 2 'NeverBegun' "${never}: begun, nothing done" 'It ended before its first line was on disk, so nothing was changed and there is nothing to undo.' 'Apply the plan again: .\Apply.ps1'
     }
     if ($null -eq $newest) {
@@ -83,17 +83,17 @@ function Resume-WinhostRollback {
     Open-WinhostJournal $Run $newest
 }
 
-function Wait-WinhostUndone {
+function Wait-WinhostSwitchUndone {
     param($Run)
-    # A switch that nobody kept is still there, and goes by itself: only then the host is as it was.
+    # Waits until the host has undone a virtual switch that was not kept.
     $facts = Read-WinhostHost
     $waiting = @(foreach ($touched in $Run.record.touched) { if ($touched.resource -ceq 'ExternalSwitch' -and -not $Run.record.back) { $touched } })
     $end = (Read-WinhostClock) + $Run.within + 300
     foreach ($switch in $waiting) {
-        if (-not $script:WhatIf -and (Test-WinhostSwitchWaits $switch $facts)) {
+        if (-not $script:WhatIf -and (Test-WinhostSwitchIsPending $switch $facts)) {
             Show-WinhostLine "$($switch.title): nobody kept it; waiting until this host has undone it"
         }
-        while (-not $script:WhatIf -and (Test-WinhostSwitchWaits $switch $facts) -and (Read-WinhostClock) -lt $end) {
+        while (-not $script:WhatIf -and (Test-WinhostSwitchIsPending $switch $facts) -and (Read-WinhostClock) -lt $end) {
             Start-Sleep -Seconds 5 -ErrorAction Stop
             $facts = Read-WinhostHost
         }
@@ -101,62 +101,62 @@ function Wait-WinhostUndone {
     $facts
 }
 
-# ---- what is put back, and what is kept
+# ---- which changes are undone, and which are kept
 
-function Find-WinhostBack {
+function Find-WinhostOutlook {
     param($Run, $Facts)
-    # waits: some of it can be put back only when what came later is undone. missing: what could not be judged.
-    # open: all that is not given back now. first: how runs are rolled back that it waits for.
+    # waits: something can be undone only after later changes. missing: resources about which rollback could not decide.
+    # open: all resources that are not restored now. first: instructions for rolling back later runs before.
     $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @(); first = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
         $undo = New-WinhostUndo '' @{}
-        # What was given back for good is others' by now, and needs nobody who can read it.
+        # A resource that was restored for good may belong to others by now, so it need not be read.
         if ($null -eq (Find-WinhostById $Run.record.given $touched.resource $touched.key)) {
-            $undo = Find-WinhostUndoOf $touched $Run.record $Facts
+            $undo = Find-WinhostResourceUndo $touched $Run.record $Facts
         }
-        @{ touched = $touched; undo = $undo; used = @() }
+        @{ touched = $touched; undo = $undo; blocked_by = @() }
     })
-    # Whatever is kept also keeps what it depends on.
+    # The resources on which a kept one depends are kept too.
     do {
-        $more = $false
+        $again = $false
         foreach ($each in $verdicts) {
-            if (-not (Test-WinhostGoes $each)) {
+            if (-not (Test-WinhostWillBeUndone $each)) {
                 continue
             }
-            $found = Find-WinhostKeptFor $each.touched $verdicts $Facts
-            if ($found.lacks -cne '') {
-                # Names that were found before that say nothing: what could not be read may be this run's own.
-                $each.undo = New-WinhostLacks $found.lacks
-                $more = $true
+            $found = Find-WinhostNewerDependents $each.touched $verdicts $Facts
+            if ($found.missing -cne '') {
+                # Names that were found before do not count: the unread resource may be one of this run.
+                $each.undo = New-WinhostUndecidedUndo $found.missing
+                $again = $true
                 continue
             }
-            $each.used = $found.names
-            $more = $more -or $found.names.Count -gt 0
+            $each.blocked_by = $found.names
+            $again = $again -or $found.names.Count -gt 0
         }
-    } while ($more)
-    $marks = @(foreach ($line in @((Read-WinhostOnly 'RunMarks').marks)) { Read-WinhostMark $line })
+    } while ($again)
+    $marks = @(foreach ($line in @((Read-WinhostSingle 'RunMarks').marks)) { Read-WinhostMark $line })
     foreach ($each in $verdicts) {
         $touched = $each.touched
         $thing = @{ resource = $touched.resource; key = $touched.key }
-        if ($each.used.Count -gt 0) {
+        if ($each.blocked_by.Count -gt 0) {
             $back.open += $thing
             $back.waits = $true
-            $back.kept += "$($touched.title): kept: for $($each.used -join ', '), which came later; undo that, then do this again"
+            $back.kept += "$($touched.title): kept: for $($each.blocked_by -join ', '), which came later; undo that, then do this again"
             continue
         }
-        if ($each.undo.lacks -cne '') {
-            if (-not (Test-WinhostGoesAlong $touched $verdicts $Facts)) {
+        if ($each.undo.missing -cne '') {
+            if (-not (Test-WinhostRemovedWithParent $touched $verdicts $Facts)) {
                 $back.open += $thing
-                $back.missing += [ordered]@{ title = $touched.title; resource = $touched.resource; key = $touched.key; why = $each.undo.lacks }
+                $back.missing += [ordered]@{ title = $touched.title; resource = $touched.resource; key = $touched.key; why = $each.undo.missing }
             }
             continue
         }
-        $movers = @(Find-WinhostMovers $Run $each $marks $Facts)
-        if ($movers.Count -gt 0) {
+        $later = @(Find-WinhostLaterRuns $Run $each $marks $Facts)
+        if ($later.Count -gt 0) {
             $back.open += $thing
             $back.waits = $true
-            $back.first += @(foreach ($mover in $movers) { $mover.rollback })
-            $runs = @(Select-WinhostFirst @(foreach ($mover in $movers) { $mover.title })) -join ', '
+            $back.first += @(foreach ($other in $later) { $other.rollback })
+            $runs = @(Select-WinhostUnique @(foreach ($other in $later) { $other.title })) -join ', '
             $back.kept += "$($touched.title): kept: changed since by run $runs; roll that back, then this again"
         }
         elseif ($each.undo.keep -cne '') {
@@ -168,14 +168,14 @@ function Find-WinhostBack {
             $back.goals += [pscustomobject]@{ resource = $touched.resource; key = $touched.key; desired = [pscustomobject]$each.undo.desired; title = $touched.title }
         }
     }
-    $back.kept = @(ConvertTo-WinhostWithNames $back.kept)
+    $back.kept = @(ConvertTo-WinhostVmNames $back.kept)
     $back
 }
 
-function ConvertTo-WinhostWithNames {
+function ConvertTo-WinhostVmNames {
     param($Sentences)
-    # VMs by their names, where the host tells those, and no two have the same. In one go: what a VM is called is never
-    # taken for another one.
+    # Replaces the GUIDs of VMs by their names, if these are known and unique. In one substitution, so that a name is never
+    # replaced again.
     if (@($Sentences).Count -eq 0) {
         return
     }
@@ -200,87 +200,87 @@ function ConvertTo-WinhostWithNames {
     }
 }
 
-function Test-WinhostGoes {
+function Test-WinhostWillBeUndone {
     param($Verdict)
-    $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.desired.Count -gt 0
+    $Verdict.blocked_by.Count -eq 0 -and $Verdict.undo.missing -ceq '' -and $Verdict.undo.desired.Count -gt 0
 }
 
-# ---- what came later, from another run or by hand, stands on what this run made: to undo that would break it
+# ---- newer dependents, of another run or made by hand, which undoing the change would break
 
-function Find-WinhostKeptFor {
+function Find-WinhostNewerDependents {
     param($Touched, $Verdicts, $Facts)
-    # The names of dependents that are newer than the change; or why they cannot be told.
-    $kept = @{ names = @(); lacks = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
+    # The names of dependents that are newer than the change; or why they cannot be read.
+    $result = @{ names = @(); missing = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
     $known = @($Touched.users) + @(foreach ($user in $Touched.dependents) { $user })
-    foreach ($user in @(Find-WinhostUsers $Touched.resource $Touched.key $Facts)) {
-        if ($user.lacks -cne '' -and $user.since -and ($null -eq $Touched.dependents -or (Test-WinhostOfOurs $Touched $Verdicts))) {
-            # Nothing was seen to hold it against; or it goes along with a distro, which is exported first.
+    foreach ($user in @(Find-WinhostDependents $Touched.resource $Touched.key $Facts)) {
+        if ($user.missing -cne '' -and $user.since -and ($null -eq $Touched.dependents -or (Test-WinhostInOwnDistro $Touched $Verdicts))) {
+            # The run recorded no dependents to compare with, or the distro is exported and removed with its content.
             continue
         }
-        if ($user.lacks -cne '') {
-            $kept.lacks = $user.lacks
+        if ($user.missing -cne '') {
+            $result.missing = $user.missing
         }
-        if ($kept.lacks -cne '') {
-            return $kept
+        if ($result.missing -cne '') {
+            return $result
         }
         $own = @(foreach ($each in $Verdicts) { if ($null -ne (Find-WinhostById @($each.touched) $user.resource $user.key)) { $each } })
         if ($own.Count -gt 0) {
-            $kept.names += @(Find-WinhostOwnNames $own[0] $Touched $Facts)
+            $result.names += @(Find-WinhostOwnDependentNames $own[0] $Touched $Facts)
         }
-        elseif (-not (Test-WinhostKnown $user $known ($null -ne $Touched.dependents))) {
-            if (Test-WinhostNameless $user $known $Verdicts) {
-                $kept.lacks = "$(ConvertTo-WinhostTitle $user.resource): $(ConvertTo-WinhostWhy $Facts[$user.resource])"
-                return $kept
+        elseif (-not (Test-WinhostWasThereBefore $user $known ($null -ne $Touched.dependents))) {
+            if (Test-WinhostUnlistedDistro $user $known $Verdicts) {
+                $result.missing = "$(ConvertTo-WinhostTitle $user.resource): $(ConvertTo-WinhostFaultText $Facts[$user.resource])"
+                return $result
             }
-            $kept.names += ConvertTo-WinhostNamed $user $user.label
+            $result.names += ConvertTo-WinhostDependentName $user $user.label
         }
     }
-    # What this run created and others have removed depends on it again once they give it back.
+    # Instances that this run created and others have removed depend on it again when those changes are rolled back.
     foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Touched.resource).dependents -ErrorAction Stop)) {
         foreach ($each in $Verdicts) {
-            if ($rule.lent -and $each.touched.resource -ceq $rule.resource -and (Test-WinhostRests $rule $Touched.key ([pscustomobject]$each.touched.after))) {
-                $kept.names += @(Find-WinhostOwnNames $each $Touched $Facts)
+            if ($rule.lent -and $each.touched.resource -ceq $rule.resource -and (Test-WinhostDepends $rule $Touched.key ([pscustomobject]$each.touched.after))) {
+                $result.names += @(Find-WinhostOwnDependentNames $each $Touched $Facts)
             }
         }
     }
-    $kept.names = @(Select-WinhostFirst $kept.names)
-    $kept
+    $result.names = @(Select-WinhostUnique $result.names)
+    $result
 }
 
 function Find-WinhostUnreadPart {
-    param($Whole, $Verdicts, $Facts)
-    # Without the role nobody could give a VM back what cannot be read of it now.
+    param($Parent, $Verdicts, $Facts)
+    # Without the role, VM settings that cannot be read now could not be restored.
     foreach ($each in $Verdicts) {
         $part = $each.touched
-        if ($each.undo.lacks -cne '' -and (Find-WinhostResource $part.resource).requires -ceq $Whole.resource -and -not (Test-WinhostGoesAlong $part $Verdicts $Facts)) {
-            return $each.undo.lacks
+        if ($each.undo.missing -cne '' -and (Find-WinhostResource $part.resource).requires -ceq $Parent.resource -and -not (Test-WinhostRemovedWithParent $part $Verdicts $Facts)) {
+            return $each.undo.missing
         }
     }
     ''
 }
 
-function Find-WinhostOwnNames {
-    param($Verdict, $Whole, $Facts)
-    # What this run changed itself counts where it stays for others, or is others' by now. But not in a distro that this
-    # run made: with that goes also what somebody changed of what the run put there.
-    if ($Verdict.used.Count -gt 0) {
-        return $Verdict.used
+function Find-WinhostOwnDependentNames {
+    param($Verdict, $Parent, $Facts)
+    # A changed resource of this run counts if it is kept for others, or others have changed it. Inside a distro that this
+    # run made nothing is kept: others' changes are removed with the distro.
+    if ($Verdict.blocked_by.Count -gt 0) {
+        return $Verdict.blocked_by
     }
-    if ((Test-WinhostIn $Verdict.touched $Whole) -and (Test-WinhostMade $Whole)) {
+    if ((Test-WinhostInParent $Verdict.touched $Parent) -and (Test-WinhostWasCreated $Parent)) {
         return
     }
-    if ($Verdict.undo.keep -cne '' -and -not (Test-WinhostGoes $Verdict) -and (Test-WinhostOthers $Verdict.touched $Facts)) {
+    if ($Verdict.undo.keep -cne '' -and -not (Test-WinhostWillBeUndone $Verdict) -and (Test-WinhostChangedByOthers $Verdict.touched $Facts)) {
         $Verdict.touched.title
     }
 }
 
-function Test-WinhostOthers {
+function Test-WinhostChangedByOthers {
     param($Touched, $Facts)
-    # Neither as it was found nor as this run left it.
+    # True if it is neither as before the run nor as the run left it.
     if (-not $Facts[(Find-WinhostResource $Touched.resource).name].ok) {
         return $false
     }
-    $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
+    $now = Find-WinhostState $Facts $Touched.resource $Touched.key
     foreach ($name in $Touched.changed) {
         $left = @(, (Read-WinhostProperty $Touched.before $name)) + @(, $Touched.after[$name])
         foreach ($state in $Touched.transitional) {
@@ -288,16 +288,16 @@ function Test-WinhostOthers {
                 $left += , (Read-WinhostProperty $state $name)
             }
         }
-        if ($null -ne $now -and -not (Test-WinhostAmong (Read-WinhostProperty $now $name) $left)) {
+        if ($null -ne $now -and -not (Test-WinhostIsAmong (Read-WinhostProperty $now $name) $left)) {
             return $true
         }
     }
     $false
 }
 
-function Test-WinhostKnown {
+function Test-WinhostWasThereBefore {
     param($User, $Known, [bool]$Seen)
-    # A dependent was there at the change or at the end of the run, in its present state if that counts.
+    # True if a dependent existed at the change or at the end of the run, in its present state if that counts.
     if ($User.since -and -not $Seen) {
         return $true
     }
@@ -310,13 +310,13 @@ function Test-WinhostKnown {
     $false
 }
 
-function Test-WinhostNameless {
+function Test-WinhostUnlistedDistro {
     param($User, $Known, $Verdicts)
-    # Disks of distros that cannot be listed may be those of one that is known, also to this run.
+    # True if it is an unlisted distro, known by its disk alone, that may be one which the run knew or made.
     if ($null -eq $User.key.PSObject.Properties['distro'] -or $User.key.distro -cne '') {
         return $false
     }
-    $unread = @(foreach ($each in $Verdicts) { if ($each.undo.lacks -cne '') { $each.touched } })
+    $unread = @(foreach ($each in $Verdicts) { if ($each.undo.missing -cne '') { $each.touched } })
     foreach ($other in @($Known) + $unread) {
         if ($other.resource -ceq $User.resource -and $other.key.account -ceq $User.key.account) {
             return $true
@@ -325,7 +325,7 @@ function Test-WinhostNameless {
     $false
 }
 
-function ConvertTo-WinhostNamed {
+function ConvertTo-WinhostDependentName {
     param($User, [string]$Part)
     if ($Part -ceq '') {
         return ConvertTo-WinhostTitle $User.resource
@@ -336,15 +336,15 @@ function ConvertTo-WinhostNamed {
     $User.key.$Part
 }
 
-# ---- what went along
+# ---- parts of a distro or VM
 
-function Test-WinhostGoesAlong {
+function Test-WinhostRemovedWithParent {
     param($Part, $Verdicts, $Facts)
-    # With something that this run had made, and has taken away or takes away now.
+    # True if it is removed with a parent that this run created, and has removed or removes now.
     foreach ($each in $Verdicts) {
-        $whole = $each.touched
-        if ((Test-WinhostIn $Part $whole) -and (Test-WinhostMade $whole)) {
-            if ((Test-WinhostGoes $each) -or (Test-WinhostAsFound $whole $Facts)) {
+        $parent = $each.touched
+        if ((Test-WinhostInParent $Part $parent) -and (Test-WinhostWasCreated $parent)) {
+            if ((Test-WinhostWillBeUndone $each) -or (Test-WinhostIsOriginal $parent $Facts)) {
                 return $true
             }
         }
@@ -352,26 +352,26 @@ function Test-WinhostGoesAlong {
     $false
 }
 
-function Test-WinhostOfOurs {
+function Test-WinhostInOwnDistro {
     param($Touched, $Verdicts)
-    # A distro that this run made, or something in it.
-    if ($Touched.resource -ceq 'WslDistro' -and (Test-WinhostMade $Touched)) {
+    # True for a distro that this run made, and for parts of one.
+    if ($Touched.resource -ceq 'WslDistro' -and (Test-WinhostWasCreated $Touched)) {
         return $true
     }
     foreach ($each in $Verdicts) {
-        if ((Test-WinhostIn $Touched $each.touched) -and (Test-WinhostMade $each.touched)) {
+        if ((Test-WinhostInParent $Touched $each.touched) -and (Test-WinhostWasCreated $each.touched)) {
             return $true
         }
     }
     $false
 }
 
-function Test-WinhostIn {
-    param($Part, $Whole)
-    if ((Find-WinhostResource $Part.resource).within -cne $Whole.resource) {
+function Test-WinhostInParent {
+    param($Part, $Parent)
+    if ((Find-WinhostResource $Part.resource).within -cne $Parent.resource) {
         return $false
     }
-    foreach ($name in @($Whole.key.PSObject.Properties)) {
+    foreach ($name in @($Parent.key.PSObject.Properties)) {
         if ($null -ne $Part.key.PSObject.Properties[$name.Name] -and "$($Part.key.($name.Name))" -cne "$($name.Value)") {
             return $false
         }
@@ -379,39 +379,39 @@ function Test-WinhostIn {
     $true
 }
 
-function Test-WinhostNamedBy {
-    param($Whole, $Part)
-    # A part of something that the run made, which went with it: a setting of a VM. A run that was cut off may never
-    # have heard what that is called; then it may be this.
-    $theirs, $own = "$((Find-WinhostResource $Whole.resource).known_as)" -split ' '
-    if ($null -eq $own -or $null -eq $Part.key.PSObject.Properties[$theirs] -or -not (Test-WinhostMade $Whole)) {
+function Test-WinhostBelongsTo {
+    param($Parent, $Part)
+    # True if the part belongs to a parent that the run created, as a setting belongs to its VM. A run that was killed may
+    # not know the name of the instance that it created; then the part may belong to that.
+    $theirs, $own = "$((Find-WinhostResource $Parent.resource).known_as)" -split ' '
+    if ($null -eq $own -or $null -eq $Part.key.PSObject.Properties[$theirs] -or -not (Test-WinhostWasCreated $Parent)) {
         return $false
     }
-    $null -eq $Whole.after[$own] -or "$($Part.key.$theirs)" -ceq "$($Whole.after[$own])"
+    $null -eq $Parent.after[$own] -or "$($Part.key.$theirs)" -ceq "$($Parent.after[$own])"
 }
 
-function Test-WinhostMade {
-    param($Whole)
-    # Property by property: a host and a declaration do not name them in the same order.
-    $absent = ConvertFrom-Json -InputObject (Find-WinhostResource $Whole.resource).absent -ErrorAction Stop
-    $names = @(foreach ($property in @($Whole.before.PSObject.Properties)) { $property.Name })
+function Test-WinhostWasCreated {
+    param($Parent)
+    # Compares properties one by one, because their order may differ.
+    $absent = ConvertFrom-Json -InputObject (Find-WinhostResource $Parent.resource).absent -ErrorAction Stop
+    $names = @(foreach ($property in @($Parent.before.PSObject.Properties)) { $property.Name })
     if ($null -eq $absent -or $names.Count -ne @($absent.PSObject.Properties).Count) {
         return $false
     }
     foreach ($name in $names) {
-        if ($null -eq $absent.PSObject.Properties[$name] -or -not (Test-WinhostSame $Whole.before.$name $absent.$name)) {
+        if ($null -eq $absent.PSObject.Properties[$name] -or -not (Test-WinhostSame $Parent.before.$name $absent.$name)) {
             return $false
         }
     }
     $true
 }
 
-function Test-WinhostAsFound {
+function Test-WinhostIsOriginal {
     param($Touched, $Facts)
-    # Or was last seen so on the way back, where the way to it is gone by now.
+    # True if it is as before the run, or was so when it could last be read during the rollback.
     $states = $Touched.transitional
     if ($Facts[(Find-WinhostResource $Touched.resource).name].ok) {
-        $states = @(Find-WinhostNow $Facts $Touched.resource $Touched.key)
+        $states = @(Find-WinhostState $Facts $Touched.resource $Touched.key)
     }
     foreach ($state in $states) {
         foreach ($name in $Touched.changed) {
@@ -425,69 +425,69 @@ function Test-WinhostAsFound {
 
 # ---- one resource
 
-function Find-WinhostUndoOf {
+function Find-WinhostResourceUndo {
     param($Touched, $Record, $Facts)
     $answer = $Facts[(Find-WinhostResource $Touched.resource).name]
     if (-not $answer.ok) {
-        return Find-WinhostUndoUnread $Touched $Record $Facts $answer
+        return Find-WinhostUnreadableUndo $Touched $Record $Facts $answer
     }
-    $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
+    $now = Find-WinhostState $Facts $Touched.resource $Touched.key
     if ($null -eq $now) {
-        $made = @(foreach ($whole in $Record.touched) { if (Test-WinhostNamedBy $whole $Touched) { $whole } })
+        $made = @(foreach ($parent in $Record.touched) { if (Test-WinhostBelongsTo $parent $Touched) { $parent } })
         return New-WinhostUndo (@('it is not there any more', '')[[int]($made.Count -gt 0)]) @{}
     }
     $undo = Find-WinhostUndo $Touched $now
     if ($undo.desired.Count -gt 0 -and (Find-WinhostResource $Touched.resource).within -cne '') {
-        $found = @(Find-WinhostWhole $Touched $Facts)
+        $found = @(Find-WinhostParent $Touched $Facts)
         if ($found.Count -eq 0) {
-            return Find-WinhostUndoGone $Touched $Record
+            return Find-WinhostMissingParentUndo $Touched $Record
         }
-        if ($found[0].lacks -cne '') {
-            return New-WinhostLacks $found[0].lacks
+        if ($found[0].missing -cne '') {
+            return New-WinhostUndecidedUndo $found[0].missing
         }
     }
     $undo
 }
 
-function Find-WinhostWhole {
+function Find-WinhostParent {
     param($Touched, $Facts)
-    # What it lies in; nothing where there is no such distro any more.
+    # The parent; nothing if there is no such distro any more.
     $parts = @(foreach ($part in @('account', 'distro')) { if ($null -ne $Touched.key.PSObject.Properties[$part]) { $part } })
     $rule = [pscustomobject]@{ resource = (Find-WinhostResource $Touched.resource).within; on = $parts; at = $null; unless = $null; since = $null; disks = $true; label = 'account' }
-    Find-WinhostUsersBy $rule $Touched.key $Facts
+    Find-WinhostDependentsByRule $rule $Touched.key $Facts
 }
 
-function Find-WinhostUndoGone {
+function Find-WinhostMissingParentUndo {
     param($Touched, $Record)
-    # It went with what this run had made, or with somebody else's.
-    $made = @(foreach ($whole in $Record.touched) { if ((Test-WinhostIn $Touched $whole) -and (Test-WinhostMade $whole)) { $whole } })
+    # Nothing to undo if this run created the parent that is missing now; else the part is kept.
+    $made = @(foreach ($parent in $Record.touched) { if ((Test-WinhostInParent $Touched $parent) -and (Test-WinhostWasCreated $parent)) { $parent } })
     New-WinhostUndo (@('it is not there any more', '')[[int]($made.Count -gt 0)]) @{}
 }
 
-function Find-WinhostUndoUnread {
+function Find-WinhostUnreadableUndo {
     param($Touched, $Record, $Facts, $Answer)
     $until = "$(Read-WinhostField $Answer 'unavailable')"
-    # What is there only since we installed the role went with it, once we are on the way back from that.
-    $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.transitional).Count -gt 0) { $other.resource } })
-    if ($until -cne '' -and $ours -ccontains $until) {
+    # A resource of a role that this rollback is removing was removed with the role.
+    $changing = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.transitional).Count -gt 0) { $other.resource } })
+    if ($until -cne '' -and $changing -ccontains $until) {
         return New-WinhostUndo '' @{}
     }
     $row = Find-WinhostResource $Touched.resource
     $rule = ConvertFrom-Json -InputObject $row.undo -ErrorAction Stop
     if ($until -cne '' -and $until -ceq $row.requires -and (Read-WinhostField $rule 'ends_with_required')) {
-        # No VM runs without the role, whoever removed it.
+        # Without the role no VM runs, whoever removed it.
         return New-WinhostUndo '' @{}
     }
-    # What lay in a distro is gone for certain where there is no such distro.
-    if ($until -cne '' -and $row.within -cne '' -and @(Find-WinhostWhole $Touched $Facts).Count -eq 0) {
-        return Find-WinhostUndoGone $Touched $Record
+    # The content of a distro that no longer exists is removed too.
+    if ($until -cne '' -and $row.within -cne '' -and @(Find-WinhostParent $Touched $Facts).Count -eq 0) {
+        return Find-WinhostMissingParentUndo $Touched $Record
     }
-    New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)"
+    New-WinhostUndecidedUndo "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostFaultText $Answer)"
 }
 
-function Split-WinhostParts {
+function Split-WinhostTurns {
     param($Goals)
-    # What needs no restart first: without the role there would be no VM left to give its settings back to.
+    # Goals that need no restart come first: without the role, the settings of VMs could not be restored.
     foreach ($late in @($false, $true)) {
         $part = @(foreach ($goal in $Goals) { if ((Find-WinhostResource $goal.resource).restarts -eq $late) { $goal } })
         if ($part.Count -gt 0) {
@@ -498,7 +498,7 @@ function Split-WinhostParts {
 
 function Complete-WinhostRollback {
     param($Run, $Facts)
-    $back = Find-WinhostBack $Run $Facts
+    $back = Find-WinhostOutlook $Run $Facts
     $left = @(foreach ($check in @(Test-WinhostGoals $back.goals $Facts)) { if (-not $check.holds) { $check } })
     $open = $left.Count + $back.missing.Count -gt 0
     $partly = $back.waits -and -not $open
@@ -506,14 +506,14 @@ function Complete-WinhostRollback {
     if ($partly) {
         $outcome = 'partly rolled back'
     }
-    $still = @()
+    $remaining = @()
     if ($outcome -cne 'rolled back') {
-        $still = @($back.open)
+        $remaining = @($back.open)
     }
-    Remove-WinhostRunMarks $Run $still
+    Remove-WinhostRunMarks $Run $remaining
     Write-WinhostEntry $Run 'outcome' ([ordered]@{ outcome = $outcome; open = @($back.open) })
     $next = @()
-    $first = @(Select-WinhostFirst $back.first)
+    $first = @(Select-WinhostUnique $back.first)
     if ($partly -and $first.Count -gt 0) {
         $next += "Roll back the rest: $($first -join ', then '), then .\Rollback.ps1"
     }
@@ -526,8 +526,8 @@ function Complete-WinhostRollback {
     if ($back.missing.Count -gt 0) {
         $next += 'Mend what could not be read, or bring back what has to be there first; then go on with going back: .\Rollback.ps1'
     }
-    $told = @(foreach ($lacks in $back.missing) { "$($lacks.title): not judged: $($lacks.why)" })
-    $result = New-WinhostOutcome $Run $outcome $left (@($back.kept) + $told) $next
+    $undecidedLines = @(foreach ($undecided in $back.missing) { "$($undecided.title): not judged: $($undecided.why)" })
+    $result = New-WinhostOutcome $Run $outcome $left (@($back.kept) + $undecidedLines) $next
     $result.document.kept = @($back.kept)
     $result.document['missing'] = @($back.missing)
     if ($partly -or $back.missing.Count -gt 0) {

@@ -1,10 +1,10 @@
-# rules of resources, as the table of resources declares them: what a change needs and asks for, and how it is undone
+# the rules of resources from the table of resources: needs and consents of a change, and how it is undone
 
-# The engine reads the same declarations: winhost/core has this in Python.
+# winhost/core does the same in Python, from the same declarations.
 
 function Test-WinhostConditions {
     param($Conditions, $States)
-    # All of them. States: tables of properties, by the names that a condition has for them.
+    # True if all conditions hold. States: tables of properties, by the names in a condition.
     foreach ($each in $Conditions) {
         if (-not (Test-WinhostCondition $each $States)) {
             return $false
@@ -19,16 +19,16 @@ function Test-WinhostCondition {
     $of = Find-WinhostStateOf $Condition
     if ($name -ceq '') {
         foreach ($any in $States[$of].Values) {
-            if (Test-WinhostFits $Condition $any $States) {
+            if (Test-WinhostMatches $Condition $any $States) {
                 return $true
             }
         }
         return $false
     }
-    if ($of -ceq 'now' -and -not (Test-WinhostRead $States $name)) {
+    if ($of -ceq 'now' -and -not (Test-WinhostIsReadable $States $name)) {
         return $false
     }
-    $States[$of].Contains($name) -and (Test-WinhostFits $Condition $States[$of][$name] $States)
+    $States[$of].Contains($name) -and (Test-WinhostMatches $Condition $States[$of][$name] $States)
 }
 
 function Find-WinhostStateOf {
@@ -40,64 +40,64 @@ function Find-WinhostStateOf {
     $of
 }
 
-function Test-WinhostRead {
+function Test-WinhostIsReadable {
     param($States, [string]$Name)
-    # What could not be read decides nothing; the first such property is remembered, and nothing is done.
+    # False if a property could not be read. The first one is recorded, and then rollback cannot decide.
     $found = $States.now[$Name]
     if ($null -eq (Read-WinhostField $found 'unknown')) {
         return $true
     }
-    if ($States.lacks -ceq '') {
-        $States.lacks = "$($States.title) (${Name}): $(ConvertTo-WinhostWhy $found)"
+    if ($States.missing -ceq '') {
+        $States.missing = "$($States.title) (${Name}): $(ConvertTo-WinhostFaultText $found)"
     }
     $false
 }
 
-function Test-WinhostFits {
-    param($Condition, $Given, $States)
-    $wanted = Read-WinhostProperty $Condition 'one_of'
-    if ($null -ne $wanted -and -not (Test-WinhostAmong $Given $wanted)) {
+function Test-WinhostMatches {
+    param($Condition, $Value, $States)
+    $allowed = Read-WinhostProperty $Condition 'one_of'
+    if ($null -ne $allowed -and -not (Test-WinhostIsAmong $Value $allowed)) {
         return $false
     }
-    if (Test-WinhostAmong $Given (Read-WinhostProperty $Condition 'none_of')) {
+    if (Test-WinhostIsAmong $Value (Read-WinhostProperty $Condition 'none_of')) {
         return $false
     }
     $start = "$(Read-WinhostField $Condition 'starts_with')"
-    if ($start -cne '' -and -not (Test-WinhostBegins $Given $start)) {
+    if ($start -cne '' -and -not (Test-WinhostStartsWith $Value $start)) {
         return $false
     }
-    if ((Read-WinhostField $Condition 'unavailable') -and $null -eq (Read-WinhostField $Given 'unavailable')) {
+    if ((Read-WinhostField $Condition 'unavailable') -and $null -eq (Read-WinhostField $Value 'unavailable')) {
         return $false
     }
     foreach ($other in (Read-WinhostProperty $Condition 'differs_from')) {
-        if (Test-WinhostSame $Given $States[$other][$Condition.property]) {
+        if (Test-WinhostSame $Value $States[$other][$Condition.property]) {
             return $false
         }
     }
-    -not (Read-WinhostField $Condition 'gained') -or (Find-WinhostGain $Given $States.after[$Condition.property]) -cne ''
+    -not (Read-WinhostField $Condition 'gained') -or (Find-WinhostGain $Value $States.after[$Condition.property]) -cne ''
 }
 
-function Test-WinhostBegins {
-    param($Given, [string]$Start)
-    $Given -is [string] -and $Given.StartsWith($Start, [System.StringComparison]::Ordinal)
+function Test-WinhostStartsWith {
+    param($Value, [string]$Start)
+    $Value -is [string] -and $Value.StartsWith($Start, [System.StringComparison]::Ordinal)
 }
 
 function Find-WinhostGain {
-    param($Given, $Left)
-    # How much larger a number is than the run left it, or what a list has beside that; in words.
-    if ($Given -is [array]) {
-        $new = @(foreach ($each in $Given) { if (-not (Test-WinhostAmong $each $Left)) { $each } })
-        $new = @(Select-WinhostFirst $new)
+    param($Value, $Before)
+    # The increase of a number since the run, or the new elements of a list, as text; empty if there are none.
+    if ($Value -is [array]) {
+        $new = @(foreach ($each in $Value) { if (-not (Test-WinhostIsAmong $each $Before)) { $each } })
+        $new = @(Select-WinhostUnique $new)
         [array]::Sort($new, [System.StringComparer]::Ordinal)
         return $new -join ', '
     }
-    if ($Given -is [ValueType] -and $Given -isnot [bool] -and $Given -gt $Left) {
-        return "$($Given - $Left)"
+    if ($Value -is [ValueType] -and $Value -isnot [bool] -and $Value -gt $Before) {
+        return "$($Value - $Before)"
     }
     ''
 }
 
-function Select-WinhostFirst {
+function Select-WinhostUnique {
     param($Names)
     $seen = @()
     foreach ($name in $Names) {
@@ -108,7 +108,7 @@ function Select-WinhostFirst {
     }
 }
 
-# ---- what a change needs and asks for
+# ---- needs and consents of a change
 
 function Find-WinhostVmsToStop {
     param($Goal, $Change)
@@ -120,12 +120,12 @@ function Find-WinhostVmsToStop {
         }
         foreach ($state in @($Change.before, $Change.desired)) {
             $text = $state[$rule.property]
-            if (Test-WinhostBegins $text $rule.starts_with) {
+            if (Test-WinhostStartsWith $text $rule.starts_with) {
                 $text.Substring($rule.starts_with.Length)
             }
         }
     })
-    $found = @(Select-WinhostFirst $found)
+    $found = @(Select-WinhostUnique $found)
     [array]::Sort($found, [System.StringComparer]::Ordinal)
     $found
 }
@@ -135,38 +135,38 @@ function Find-WinhostConsents {
     $key = @{}
     Copy-WinhostState $Goal.key $key
     $states = @{ before = $Change.before; desired = $Change.desired; key = $key }
-    $asked = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Goal.resource).risks -ErrorAction Stop)) {
+    $consents = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Goal.resource).risks -ErrorAction Stop)) {
         $unless = Read-WinhostProperty $rule 'unless'
-        $spared = $null -ne $unless -and (Test-WinhostConditions $unless $states)
-        if (-not $spared -and (Test-WinhostConditions (Read-WinhostProperty $rule 'when') $states)) {
+        $exempt = $null -ne $unless -and (Test-WinhostConditions $unless $states)
+        if (-not $exempt -and (Test-WinhostConditions (Read-WinhostProperty $rule 'when') $states)) {
             $rule.consent
         }
     })
-    Select-WinhostFirst $asked
+    Select-WinhostUnique $consents
 }
 
-# ---- undoing
+# ---- undo
 
 function Find-WinhostUndo {
     param($Touched, $Now)
-    # desired: what is to be put back, perhaps nothing; keep: why it, or a part of it, is left as it is; lacks: what
-    # cannot be known, so that it is neither.
+    # desired: the properties to restore, perhaps none; keep: why it, or a part of it, is kept; missing: the fact without
+    # which neither can be decided.
     $rule = ConvertFrom-Json -InputObject (Find-WinhostResource $Touched.resource).undo -ErrorAction Stop
     $states = New-WinhostStates $Touched $Now
     foreach ($name in $Touched.changed) {
-        $null = Test-WinhostRead $states $name
+        $null = Test-WinhostIsReadable $states $name
     }
-    $undo = Find-WinhostUndoBy $rule $states
-    if ($states.lacks -cne '') {
-        return New-WinhostLacks $states.lacks
+    $undo = Find-WinhostUndoByRule $rule $states
+    if ($states.missing -cne '') {
+        return New-WinhostUndecidedUndo $states.missing
     }
     $undo
 }
 
 function New-WinhostStates {
     param($Touched, $Now)
-    # before: what the run changed, as it was found; after: as the run left it, or saw it on its way.
-    $states = @{ before = [ordered]@{}; after = @{}; now = [ordered]@{}; lacks = ''; title = ConvertTo-WinhostTitle $Touched.resource }
+    # before: the values that the run replaced; after: as the run left them, or a transitional state.
+    $states = @{ before = [ordered]@{}; after = @{}; now = [ordered]@{}; missing = ''; title = ConvertTo-WinhostTitle $Touched.resource }
     Copy-WinhostState $Now $states.now
     foreach ($name in @($Touched.after.Keys)) {
         $states.after[$name] = $Touched.after[$name]
@@ -184,16 +184,16 @@ function New-WinhostStates {
 
 function New-WinhostUndo {
     param([string]$Keep, $Desired)
-    @{ keep = $Keep; desired = $Desired; lacks = '' }
+    @{ keep = $Keep; desired = $Desired; missing = '' }
 }
 
-function New-WinhostLacks {
+function New-WinhostUndecidedUndo {
     param([string]$Why)
-    # What could not be read is neither kept nor put back.
-    @{ keep = ''; desired = @{}; lacks = $Why }
+    # Without the missing fact it is neither kept nor restored.
+    @{ keep = ''; desired = @{}; missing = $Why }
 }
 
-function Find-WinhostUndoBy {
+function Find-WinhostUndoByRule {
     param($Rule, $States)
     foreach ($conditions in (Read-WinhostProperty $Rule 'gone_if')) {
         if (Test-WinhostConditions $conditions $States) {
@@ -202,35 +202,35 @@ function Find-WinhostUndoBy {
     }
     foreach ($unknown in (Read-WinhostProperty $Rule 'unknown_if')) {
         if (Test-WinhostConditions $unknown.when $States) {
-            return New-WinhostLacks "$($unknown.fact) cannot be told before $($unknown.until) is there"
+            return New-WinhostUndecidedUndo "$($unknown.fact) cannot be told before $($unknown.until) is there"
         }
     }
-    foreach ($keeps in (Read-WinhostProperty $Rule 'keep_if')) {
-        if (Test-WinhostConditions $keeps.when $States) {
-            return New-WinhostUndo (ConvertTo-WinhostReason $keeps $States) @{}
+    foreach ($keepIf in (Read-WinhostProperty $Rule 'keep_if')) {
+        if (Test-WinhostConditions $keepIf.when $States) {
+            return New-WinhostUndo (ConvertTo-WinhostReason $keepIf $States) @{}
         }
     }
     $absent = Read-WinhostField $Rule 'remove_if_created'
     $created = Test-WinhostCreated $absent $States
     if ($created -and -not (Read-WinhostField $Rule 'unless_changed')) {
-        return New-WinhostUndo '' (Select-WinhostDiffering $absent $States)
+        return New-WinhostUndo '' (Select-WinhostDifferingValues $absent $States)
     }
     $never = "$(Read-WinhostField $Rule 'never')"
     if ($never -cne '') {
         return New-WinhostUndo $never @{}
     }
     $undo = Find-WinhostUndoByProperty $Rule $States
-    if ($created -and $undo.keep -ceq '' -and $undo.lacks -ceq '') {
-        return New-WinhostUndo '' (Select-WinhostDiffering $absent $States)
+    if ($created -and $undo.keep -ceq '' -and $undo.missing -ceq '') {
+        return New-WinhostUndo '' (Select-WinhostDifferingValues $absent $States)
     }
     $undo
 }
 
 function ConvertTo-WinhostReason {
-    param($Keeps, $States)
-    # With what its conditions found in place of their properties in braces.
+    param($KeepIf, $States)
+    # Replaces the properties in braces by the values that the conditions found.
     $found = @{}
-    foreach ($each in $Keeps.when) {
+    foreach ($each in $KeepIf.when) {
         $name = "$(Read-WinhostField $each 'property')"
         $start = "$(Read-WinhostField $each 'starts_with')"
         $text = $States[(Find-WinhostStateOf $each)][$name]
@@ -242,12 +242,12 @@ function ConvertTo-WinhostReason {
         }
         $found[$name] = "$text"
     }
-    [regex]::Replace($Keeps.reason, '\{([a-z_]+)\}', { param($Part) $found[$Part.Groups[1].Value] })
+    [regex]::Replace($KeepIf.reason, '\{([a-z_]+)\}', { param($Part) $found[$Part.Groups[1].Value] })
 }
 
 function Test-WinhostCreated {
     param($Absent, $States)
-    # By the first property of what is not there: the run made it, and it is there still.
+    # True if it did not exist before the run and exists now, by the first property of an absent instance.
     if ($null -eq $Absent) {
         return $false
     }
@@ -255,14 +255,14 @@ function Test-WinhostCreated {
     if (-not $States.before.Contains($first.Name) -or -not (Test-WinhostSame $States.before[$first.Name] $first.Value)) {
         return $false
     }
-    (Test-WinhostRead $States $first.Name) -and -not (Test-WinhostSame $States.now[$first.Name] $first.Value)
+    (Test-WinhostIsReadable $States $first.Name) -and -not (Test-WinhostSame $States.now[$first.Name] $first.Value)
 }
 
-function Select-WinhostDiffering {
+function Select-WinhostDifferingValues {
     param($State, $States)
     $differing = [ordered]@{}
     foreach ($property in @($State.PSObject.Properties)) {
-        if ((Test-WinhostRead $States $property.Name) -and -not (Test-WinhostSame $States.now[$property.Name] $property.Value)) {
+        if ((Test-WinhostIsReadable $States $property.Name) -and -not (Test-WinhostSame $States.now[$property.Name] $property.Value)) {
             $differing[$property.Name] = $property.Value
         }
     }
@@ -271,36 +271,36 @@ function Select-WinhostDiffering {
 
 function Find-WinhostUndoByProperty {
     param($Rule, $States)
-    # Put back what still stands as the run left it; what somebody changed since is theirs.
-    $found = Select-WinhostFound $Rule $States
-    $ours = Test-WinhostOurs $Rule $States
+    # Restores properties that are as the run left them; keeps those that somebody else changed since.
+    $found = Select-WinhostOriginals $Rule $States
+    $always = Test-WinhostAlwaysRestored $Rule $States
     foreach ($name in @($found.Keys)) {
-        $there = Read-WinhostField $States.now[$name] 'unavailable'
-        if (-not $ours -and $null -ne $there -and -not (Test-WinhostSame $States.now[$name] $found[$name])) {
-            return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $States.now[$name])"
+        $unavailable = Read-WinhostField $States.now[$name] 'unavailable'
+        if (-not $always -and $null -ne $unavailable -and -not (Test-WinhostSame $States.now[$name] $found[$name])) {
+            return New-WinhostUndecidedUndo "${name}: $(ConvertTo-WinhostFaultText $States.now[$name])"
         }
     }
     $desired = [ordered]@{}
-    $foreign = @()
+    $changed = @()
     foreach ($name in @($found.Keys)) {
         if (Test-WinhostSame $States.now[$name] $found[$name]) {
             continue
         }
-        if ($ours -or (Test-WinhostSame $States.now[$name] $States.after[$name])) {
+        if ($always -or (Test-WinhostSame $States.now[$name] $States.after[$name])) {
             $desired[$name] = $found[$name]
         }
         else {
-            $foreign += $name
+            $changed += $name
         }
     }
-    $reasons = @(foreach ($lost in (Read-WinhostProperty $Rule 'not_restored')) {
-        if ($desired.Contains($lost.property) -and (Test-WinhostSame $desired[$lost.property] $lost.value)) {
-            $desired.Remove($lost.property)
-            $lost.reason
+    $reasons = @(foreach ($exception in (Read-WinhostProperty $Rule 'not_restored')) {
+        if ($desired.Contains($exception.property) -and (Test-WinhostSame $desired[$exception.property] $exception.value)) {
+            $desired.Remove($exception.property)
+            $exception.reason
         }
     })
-    if ($foreign.Count -gt 0) {
-        $reasons += "$($foreign -join ', ') changed since by somebody else"
+    if ($changed.Count -gt 0) {
+        $reasons += "$($changed -join ', ') changed since by somebody else"
         if (Read-WinhostField $Rule 'whole') {
             $desired = @{}
         }
@@ -308,9 +308,9 @@ function Find-WinhostUndoByProperty {
     New-WinhostUndo ($reasons -join ' and ') $desired
 }
 
-function Select-WinhostFound {
+function Select-WinhostOriginals {
     param($Rule, $States)
-    # As it was found, but for values that never come back.
+    # The original values, with replacements for values that are not restored.
     $found = [ordered]@{}
     foreach ($name in @($States.before.Keys)) {
         $found[$name] = $States.before[$name]
@@ -322,9 +322,9 @@ function Select-WinhostFound {
     $found
 }
 
-function Test-WinhostOurs {
+function Test-WinhostAlwaysRestored {
     param($Rule, $States)
-    # Whatever it was changed to since: always, or while it is on its way.
+    # True if it is restored whatever it was changed to since: always, or during a change.
     if (Read-WinhostField $Rule 'unconditional') {
         return $true
     }
@@ -333,7 +333,7 @@ function Test-WinhostOurs {
         return $false
     }
     foreach ($way in @($ways.PSObject.Properties)) {
-        if ((Test-WinhostRead $States $way.Name) -and (Test-WinhostAmong $States.now[$way.Name] $way.Value)) {
+        if ((Test-WinhostIsReadable $States $way.Name) -and (Test-WinhostIsAmong $States.now[$way.Name] $way.Value)) {
             return $true
         }
     }

@@ -1,16 +1,16 @@
-# a run there or back, and how it ends
+# a run that applies or rolls back, and its result
 
 function Start-WinhostRun {
     param([string]$Script)
     $run = $null
     try {
         $run = Open-WinhostRun $Script
-        # Before the folder: who is no administrator could not make it, and another machine keeps nothing of this.
+        # Before the folder is created, which needs an administrator, and must not happen on another machine.
         Assert-WinhostHost $run.plan (-not $script:WhatIf)
         if (-not $script:WhatIf) {
             Protect-WinhostFolder $run.journals
             Lock-WinhostRun $run
-            # Whoever goes on by hand goes on by hand; and a task that goes on by itself does so once.
+            # A run that is continued by hand needs no task, and a task continues a run only once.
             Unregister-WinhostTask $run
         }
         if ($Script -ceq 'Apply.ps1') {
@@ -36,7 +36,7 @@ function Open-WinhostRun {
     if ($script:GuestDeadline -notmatch '^[1-9][0-9]{0,4}\z' -or [int]$script:GuestDeadline -gt 86400) {
         Stop-WinhostScript 2 'Usage' "-GuestDeadline: $($script:GuestDeadline) is no number of seconds from 1 to 86400" 'Nothing was changed.' ''
     }
-    $accepted = @(Split-WinhostAccepted $script:Accept)
+    $accepted = @(Split-WinhostConsents $script:Accept)
     $run = Open-WinhostPlan $Script
     $run.accepted = $accepted
     $run.within = [int]$script:GuestDeadline
@@ -54,7 +54,7 @@ function Open-WinhostRun {
 
 function New-WinhostOutcome {
     param($Run, [string]$Outcome, $Checks, $Kept, $Next)
-    $code = 4 * [int](Test-WinhostLacking $Checks)
+    $code = 4 * [int](Test-WinhostAnyFailed $Checks)
     $document = [ordered]@{
         schema = 'winhost.bundle-result/2'
         host = $Run.plan.host
@@ -75,7 +75,7 @@ function New-WinhostOutcome {
 function New-WinhostPreview {
     param($Run, $Steps, $Kept)
     $next = @()
-    $lacking = @(foreach ($risk in @(Find-WinhostLacking $Run $Steps)) { $risk.name })
+    $lacking = @(foreach ($risk in @(Find-WinhostMissingConsents $Run $Steps)) { $risk.name })
     if ($lacking.Count -gt 0) {
         $next += "Consents that lack: -Accept $($lacking -join ',')"
     }
@@ -95,13 +95,13 @@ function New-WinhostPreview {
 
 function Save-WinhostResult {
     param($Run, $Result)
-    # For whoever was not there to see how it ended.
+    # Writes the result to a file next to the journal.
     if ($null -ne $Run -and $Run.name -ne '' -and -not $script:WhatIf) {
         try {
             [System.IO.File]::WriteAllText((Find-WinhostResultFile $Run), (ConvertTo-WinhostText $Result.document))
         }
         catch {
-            # The disk is full, say: how it ended is shown all the same.
+            # If the disk is full, for example, the result is still shown.
             Show-WinhostLine "$(Find-WinhostResultFile $Run) could not be written: $($_.Exception.Message)"
         }
     }
@@ -114,9 +114,9 @@ function Find-WinhostResultFile {
 
 # ---- consents
 
-function Split-WinhostAccepted {
+function Split-WinhostConsents {
     param([string[]]$Words)
-    # powershell.exe -File hands over "a,b" as one word.
+    # powershell.exe -File passes "a,b" as one argument.
     $given = @(foreach ($word in @($Words -split ',')) { if ($word.Trim() -ne '') { $word.Trim() } })
     $known = @(foreach ($risk in $script:WinhostRisks) { $risk.name })
     foreach ($word in $given) {
@@ -127,7 +127,7 @@ function Split-WinhostAccepted {
     $given
 }
 
-function Find-WinhostLacking {
+function Find-WinhostMissingConsents {
     param($Run, $Steps)
     $needed = @(foreach ($step in $Steps) { $step.risks })
     foreach ($risk in $script:WinhostRisks) {
@@ -139,7 +139,7 @@ function Find-WinhostLacking {
 
 function Assert-WinhostConsents {
     param($Run, $Steps)
-    $lacking = @(Find-WinhostLacking $Run $Steps)
+    $lacking = @(Find-WinhostMissingConsents $Run $Steps)
     if ($lacking.Count -gt 0) {
         $names = @(foreach ($risk in $lacking) { $risk.name })
         $meaning = @(foreach ($risk in $lacking) { "$($risk.name): $($risk.meaning)" })
@@ -154,14 +154,14 @@ function Test-WinhostRestartDue {
     if (-not $Run.record.restart) {
         return $false
     }
-    if ($null -eq $Run.record.boot -or $Run.record.boot -ceq (Read-WinhostOnly 'Boot').boot_id) {
+    if ($null -eq $Run.record.boot -or $Run.record.boot -ceq (Read-WinhostSingle 'Boot').boot_id) {
         return $true
     }
     Wait-WinhostReady
     $facts = Read-WinhostHost
     $left = @(foreach ($touched in $Run.record.touched) {
         if ((Find-WinhostResource $touched.resource).restarts) {
-            $now = Find-WinhostNow $facts $touched.resource $touched.key
+            $now = Find-WinhostState $facts $touched.resource $touched.key
             if ($null -ne $now) {
                 @{ resource = $touched.resource; key = $touched.key; after = $now }
             }
@@ -172,7 +172,7 @@ function Test-WinhostRestartDue {
 }
 
 function Wait-WinhostReady {
-    # After a restart Windows first finishes its changes, and services start one after the other.
+    # After a restart Windows first finishes its updates, and services start one after the other.
     $end = (Read-WinhostClock) + 1800
     do {
         $answer = Invoke-WinhostRequest @(@{ resource = 'Boot'; verb = 'get'; key = @{} }) $false
@@ -189,7 +189,7 @@ function Wait-WinhostReady {
 function Request-WinhostRestart {
     param($Run)
     if ($null -eq $Run.record.boot) {
-        Write-WinhostEntry $Run 'restarting' @{ boot_id = (Read-WinhostOnly 'Boot').boot_id }
+        Write-WinhostEntry $Run 'restarting' @{ boot_id = (Read-WinhostSingle 'Boot').boot_id }
     }
     $again = ".\$($Run.script)"
     if ($Run.accepted.Count -gt 0) {
@@ -200,7 +200,7 @@ function Request-WinhostRestart {
         Register-WinhostTask $Run
         $answer = Invoke-WinhostRequest @(@{ resource = 'Boot'; verb = 'restart' }) $false
         if (-not $answer.ok) {
-            Stop-WinhostScript 1 'RestartRefused' "the host does not restart: $(ConvertTo-WinhostWhy $answer)" '' 'Restart it; it goes on by itself.'
+            Stop-WinhostScript 1 'RestartRefused' "the host does not restart: $(ConvertTo-WinhostFaultText $answer)" '' 'Restart it; it goes on by itself.'
         }
         $next = "The host restarts now and goes on by itself; how that ends will stand in $(Find-WinhostResultFile $Run)"
     }
@@ -211,8 +211,8 @@ function Request-WinhostRestart {
 
 function Register-WinhostTask {
     param($Run)
-    # It runs as the system, so it runs a copy that only administrators can change, and that checks its sums again.
-    # Without -ContinueAfterRestart: a host that asks for one restart after the other is for a person to look at.
+    # The task runs as SYSTEM, so it uses a copy that only administrators can change, and checks the sums again.
+    # Without -ContinueAfterRestart: if a host needs another restart, a person should check it.
     $copy = Join-WinhostPath $Run.journals $Run.sum
     $null = [System.IO.Directory]::CreateDirectory($copy)
     foreach ($name in $script:WinhostFiles + 'SHA256SUMS') {
@@ -234,7 +234,7 @@ function Register-WinhostTask {
 
 function Unregister-WinhostTask {
     param($Run)
-    # Only where there is a copy can there be a task.
+    # Without the copy there is no task.
     if ($null -ne (Read-WinhostAttributes (Join-WinhostPath $Run.journals $Run.sum))) {
         Unregister-WinhostStartTask "winhost-$($Run.sum)"
     }

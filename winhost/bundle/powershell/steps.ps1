@@ -1,9 +1,9 @@
-# steps: what of a goal does not hold yet, what depends on a resource, and doing it
+# steps: differences from a goal, dependents of a resource, and running steps
 
 function Select-WinhostChange {
     param($Goal, $Facts)
-    # Only the properties that differ, and the one with the secret, which whatever is changed may need; nothing where none does.
-    $now = Find-WinhostNow $Facts $Goal.resource $Goal.key
+    # The properties that differ, and the one with the secret, which any change may need; nothing if none differ.
+    $now = Find-WinhostState $Facts $Goal.resource $Goal.key
     if ($null -eq $now) {
         Stop-WinhostScript 1 'Gone' "it is not there any more: $($Goal.title)" '' 'Read the host again with Facts.ps1 and plan again.'
     }
@@ -14,7 +14,7 @@ function Select-WinhostChange {
             continue
         }
         if ($null -ne (Read-WinhostField $found 'unknown') -or $null -ne (Read-WinhostField $found 'unavailable')) {
-            Stop-WinhostScript 1 'CannotRead' "$($Goal.title): $($property.Name) cannot be read: $(ConvertTo-WinhostWhy $found)" 'What cannot be read cannot be given back.' ''
+            Stop-WinhostScript 1 'CannotRead' "$($Goal.title): $($property.Name) cannot be read: $(ConvertTo-WinhostFaultText $found)" 'What cannot be read cannot be given back.' ''
         }
         $change.before[$property.Name] = $found
         $change.desired[$property.Name] = $property.Value
@@ -36,7 +36,7 @@ function New-WinhostStep {
 
 function Find-WinhostById {
     param($List, [string]$Resource, $Key)
-    # Of requests, steps or what a run touched.
+    # Finds an instance among goals, steps or changed resources.
     $id = ConvertTo-WinhostId $Resource $Key
     foreach ($each in @($List)) {
         if ([string]::Equals((ConvertTo-WinhostId $each.resource $each.key), $id)) {
@@ -45,15 +45,15 @@ function Find-WinhostById {
     }
 }
 
-# ---- what depends on a resource: by what the host shows, not by runs
+# ---- dependents of a resource, by the host's answers
 
-function Find-WinhostUsers {
+function Find-WinhostDependents {
     param([string]$Resource, $Key, $Facts)
-    # Each by the first rule that names it, with the state that counts; or with why it cannot be read.
+    # Each by the first rule that applies, with the state that counts; or with the reason why it cannot be read.
     $seen = @()
     foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).dependents -ErrorAction Stop)) {
-        foreach ($user in @(Find-WinhostUsersBy $rule $Key $Facts)) {
-            $id = "$($user.lacks)"
+        foreach ($user in @(Find-WinhostDependentsByRule $rule $Key $Facts)) {
+            $id = "$($user.missing)"
             if ($id -ceq '') {
                 $id = ConvertTo-WinhostId $user.resource $user.key
             }
@@ -65,40 +65,40 @@ function Find-WinhostUsers {
     }
 }
 
-function Find-WinhostUsersBy {
+function Find-WinhostDependentsByRule {
     param($Rule, $Key, $Facts)
     $answer = $Facts[$Rule.resource]
     if (-not $answer.ok) {
         if ($null -eq (Read-WinhostField $answer 'unavailable')) {
-            return New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource): $(ConvertTo-WinhostWhy $answer)"
+            return New-WinhostDependent $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource): $(ConvertTo-WinhostFaultText $answer)"
         }
         if ($Rule.disks) {
-            # Without what they run on distros cannot be listed; their disks may be there all the same.
-            Find-WinhostDisks $Rule $Key $Facts
+            # Without the Windows feature for WSL, distros cannot be listed, but their disks may exist.
+            Find-WinhostDistroDisks $Rule $Key $Facts
         }
         return
     }
     foreach ($found in @($answer.instances)) {
-        if (-not (Test-WinhostShared $Rule.on $Key $found.key)) {
+        if (-not (Test-WinhostSameKeyParts $Rule.on $Key $found.key)) {
             continue
         }
         $names = @(foreach ($each in @($Rule.at, $Rule.unless)) { if ($null -ne $each) { $each[0] } }) + @(foreach ($each in @($Rule.since)) { if ($null -ne $each) { $each } })
         $unknown = @(foreach ($name in $names) { if ($null -ne (Read-WinhostField $found.state.$name 'unknown')) { $name } })
         if ($unknown.Count -gt 0) {
-            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource) ($($unknown[0])): $(ConvertTo-WinhostWhy $found.state.($unknown[0]))"
+            New-WinhostDependent $Rule $null $null "$(ConvertTo-WinhostTitle $Rule.resource) ($($unknown[0])): $(ConvertTo-WinhostFaultText $found.state.($unknown[0]))"
         }
-        elseif (Test-WinhostRests $Rule $Key $found.state) {
-            New-WinhostUser $Rule $found.key (Select-WinhostCounted $Rule $found.state) ''
+        elseif (Test-WinhostDepends $Rule $Key $found.state) {
+            New-WinhostDependent $Rule $found.key (Select-WinhostCountedState $Rule $found.state) ''
         }
     }
 }
 
-function New-WinhostUser {
-    param($Rule, $Key, $State, [string]$Lacks)
-    @{ resource = $Rule.resource; key = $Key; state = $State; since = $null -ne $Rule.since; label = $Rule.label; lacks = $Lacks }
+function New-WinhostDependent {
+    param($Rule, $Key, $State, [string]$Missing)
+    @{ resource = $Rule.resource; key = $Key; state = $State; since = $null -ne $Rule.since; label = $Rule.label; missing = $Missing }
 }
 
-function Test-WinhostShared {
+function Test-WinhostSameKeyParts {
     param($Parts, $Key, $Other)
     foreach ($part in @($Parts)) {
         if ("$($Other.$part)" -ne "$($Key.$part)") {
@@ -108,7 +108,7 @@ function Test-WinhostShared {
     $true
 }
 
-function Test-WinhostRests {
+function Test-WinhostDepends {
     param($Rule, $Key, $State)
     if ($null -ne $Rule.at) {
         $named = $Rule.at[1]
@@ -119,65 +119,65 @@ function Test-WinhostRests {
             return $false
         }
     }
-    $null -eq $Rule.unless -or -not (Test-WinhostAmong (Read-WinhostProperty $State $Rule.unless[0]) $Rule.unless[1])
+    $null -eq $Rule.unless -or -not (Test-WinhostIsAmong (Read-WinhostProperty $State $Rule.unless[0]) $Rule.unless[1])
 }
 
-function Test-WinhostAmong {
-    param($One, $Others)
+function Test-WinhostIsAmong {
+    param($Value, $Others)
     foreach ($other in $Others) {
-        if (Test-WinhostSame $One $other) {
+        if (Test-WinhostSame $Value $other) {
             return $true
         }
     }
     $false
 }
 
-function Select-WinhostCounted {
+function Select-WinhostCountedState {
     param($Rule, $State)
     if (@($Rule.since).Count -gt 0 -and $null -ne $Rule.since) {
-        $counted = [ordered]@{}
+        $selected = [ordered]@{}
         foreach ($name in $Rule.since) {
-            $counted[$name] = Read-WinhostProperty $State $name
+            $selected[$name] = Read-WinhostProperty $State $name
         }
-        [pscustomobject]$counted
+        [pscustomobject]$selected
     }
 }
 
-function Find-WinhostDisks {
+function Find-WinhostDistroDisks {
     param($Rule, $Key, $Facts)
     $answer = $Facts['LocalAccount']
     if (-not $answer.ok) {
         if ($null -eq (Read-WinhostField $answer 'unavailable')) {
-            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount'): $(ConvertTo-WinhostWhy $answer)"
+            New-WinhostDependent $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount'): $(ConvertTo-WinhostFaultText $answer)"
         }
         return
     }
     $parts = @(foreach ($part in @($Rule.on)) { if ($part -ceq 'account') { $part } })
     foreach ($found in @($answer.instances)) {
-        if (-not (Test-WinhostShared $parts $Key $found.key)) {
+        if (-not (Test-WinhostSameKeyParts $parts $Key $found.key)) {
             continue
         }
         if ($null -ne (Read-WinhostField $found.state.distros 'unknown')) {
-            New-WinhostUser $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount') (distros): $(ConvertTo-WinhostWhy $found.state.distros)"
+            New-WinhostDependent $Rule $null $null "$(ConvertTo-WinhostTitle 'LocalAccount') (distros): $(ConvertTo-WinhostFaultText $found.state.distros)"
         }
         elseif ($found.state.distros) {
-            # Whose distro it was nobody can tell: one without a name stands for all of an account.
-            New-WinhostUser $Rule ([pscustomobject]@{ account = $found.key.account; distro = '' }) $null ''
+            # The distro of a disk is not known: one without a name stands for all distros of an account.
+            New-WinhostDependent $Rule ([pscustomobject]@{ account = $found.key.account; distro = '' }) $null ''
         }
     }
 }
 
-function ConvertTo-WinhostUsers {
+function ConvertTo-WinhostDependentEntries {
     param([string]$Resource, $Key, $Facts)
-    # For the journal; nothing at all where some of it cannot be read.
-    $users = @(Find-WinhostUsers $Resource $Key $Facts)
-    $lacks = @(foreach ($user in $users) { if ($user.lacks -cne '') { $user } })
-    if ($lacks.Count -eq 0) {
+    # The dependents for the journal; nothing if some cannot be read.
+    $users = @(Find-WinhostDependents $Resource $Key $Facts)
+    $unread = @(foreach ($user in $users) { if ($user.missing -cne '') { $user } })
+    if ($unread.Count -eq 0) {
         , @(foreach ($user in $users) { [ordered]@{ resource = $user.resource; key = $user.key; state = $user.state } })
     }
 }
 
-# ---- doing them: each is one set of the agent, in the journal before and after
+# ---- run steps: each is one set of the agent, in the journal before and after
 
 function Invoke-WinhostSteps {
     param($Run, $Steps, $Facts)
@@ -194,7 +194,7 @@ function ConvertTo-WinhostStepLines {
     $number = 0
     foreach ($step in $Steps) {
         $number++
-        $changes = @(foreach ($name in $step.desired.Keys) { "$name $(ConvertTo-WinhostShown $step.before[$name]) -> $(ConvertTo-WinhostShown $step.desired[$name])" })
+        $changes = @(foreach ($name in $step.desired.Keys) { "$name $(ConvertTo-WinhostDisplayText $step.before[$name]) -> $(ConvertTo-WinhostDisplayText $step.desired[$name])" })
         $asks = ''
         if ($step.risks.Count -gt 0) {
             $asks = " (asks for $($step.risks -join ', '))"
@@ -206,7 +206,7 @@ function ConvertTo-WinhostStepLines {
 function Invoke-WinhostStep {
     param($Run, $Step, $Facts)
     $found = [ordered]@{}
-    foreach ($property in @((Find-WinhostNow $Facts $Step.resource $Step.key).PSObject.Properties)) {
+    foreach ($property in @((Find-WinhostState $Facts $Step.resource $Step.key).PSObject.Properties)) {
         $found[$property.Name] = $property.Value
     }
     foreach ($name in $Step.before.Keys) {
@@ -216,8 +216,8 @@ function Invoke-WinhostStep {
         Show-WinhostSwitchStep $Run $Step $Facts
     }
     $secret = Read-WinhostStepSecret $Step
-    # Where it cannot be read, rollback keeps more, not less.
-    $users = ConvertTo-WinhostUsers $Step.resource $Step.key $Facts
+    # If some cannot be read, rollback keeps more resources, not fewer.
+    $users = ConvertTo-WinhostDependentEntries $Step.resource $Step.key $Facts
     $users = @(foreach ($user in $users) { $user })
     Write-WinhostEntry $Run 'begin' ([ordered]@{ step = $Step; found = $found; users = $users })
     $how = @{ accept = $Run.accepted; within = $Run.within }
@@ -225,26 +225,26 @@ function Invoke-WinhostStep {
         $how.secret = $secret
     }
     if (-not $Run.record.back) {
-        # On the way back it has its marks already: they stay until all of it is back.
+        # A rollback step writes no mark: the run's own marks stay until all of it is undone.
         $how.mark = New-WinhostMark $Run $Step
     }
     $call = @{ resource = $Step.resource; verb = 'set'; key = $Step.key; desired = $Step.desired; expect = $Step.before; how = $how }
-    $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
+    $answer = Select-WinhostAnswer $Run $Step (Invoke-WinhostRequest @($call) $false)
     foreach ($warning in (Read-WinhostProperty $answer 'warnings')) {
         Show-WinhostLine "  the host warns: $warning"
     }
     if (-not $answer.ok) {
-        Write-WinhostEntry $Run 'failed' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = Read-WinhostLeft $answer $found; answer = $answer })
+        Write-WinhostEntry $Run 'failed' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = Read-WinhostStateAfter $answer $found; answer = $answer })
         Stop-WinhostStep $Run $Step $answer
     }
     Write-WinhostEntry $Run 'end' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
     $Run.changed++
-    Assert-WinhostTaken $Step $answer
+    Assert-WinhostApplied $Step $answer
 }
 
 function Read-WinhostStepSecret {
     param($Step)
-    # What a reference leads to here, before anything is written or changed. It goes to the agent of this very process.
+    # Resolves a secret before anything is written or changed. It is passed only to the agent in this process.
     $property = (Find-WinhostResource $Step.resource).credential
     if ($property -ceq '' -or $Step.desired.Keys -cnotcontains $property -or $null -eq $Step.desired[$property]) {
         return $null
@@ -257,12 +257,12 @@ function Read-WinhostStepSecret {
     elseif ($reference -clike 'file:*') {
         $path = $reference.Substring(5)
         if ($path -cnotmatch '^([A-Za-z]:|[\\/])') {
-            # From ~ or from here, which .NET alone does not know.
+            # Relative to ~ or to PowerShell's folder, which .NET does not know.
             $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($path)
         }
         if ([System.IO.File]::Exists($path)) {
             $text = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
-            # Bytes that are no UTF-8 come as U+FFFD: that would be another secret.
+            # Bytes that are no UTF-8 become U+FFFD, which would be another secret.
             if ($text.IndexOf([char]0xfffd) -lt 0) {
                 $found = $text
             }
@@ -275,9 +275,9 @@ function Read-WinhostStepSecret {
     "$found"
 }
 
-function Select-WinhostBrought {
+function Select-WinhostAnswer {
     param($Run, $Step, $Answer)
-    # What a step before it has brought along needs nothing more: a distro that starts lets in again.
+    # If an earlier step has met the goal already, nothing more is needed. A distro that starts opens its SSH access too.
     if ($null -eq (Read-WinhostField $Answer 'drift') -or $Step.role -ceq 'need' -or @($Run.record.touched).Count -eq 1) {
         return $Answer
     }
@@ -289,40 +289,40 @@ function Select-WinhostBrought {
     [pscustomobject]@{ ok = $true; after = $Answer.before; restart = @() }
 }
 
-function Read-WinhostLeft {
+function Read-WinhostStateAfter {
     param($Answer, $Found)
-    # Where the host drifted, all is as it was found, and what somebody did meanwhile is not the run's. After an error
-    # the agent has read again.
+    # After drift the step has changed nothing: the drift is somebody else's change. After an error the agent has read the
+    # state again.
     if ($null -ne (Read-WinhostField $Answer 'drift')) {
         return $Found
     }
     Read-WinhostField $Answer 'after'
 }
 
-# ---- a switch: the host makes or removes it by itself, and undoes that unless somebody says that it is to stay
+# ---- a virtual switch: the host undoes the change unless the user confirms it
 
 function Show-WinhostSwitchStep {
     param($Run, $Step, $Facts)
-    if (Test-WinhostSwitchWaits $Step $Facts) {
+    if (Test-WinhostSwitchIsPending $Step $Facts) {
         if (-not $script:Keep) {
             Stop-WinhostSwitch $Run $Step
         }
         return
     }
-    # Where a switch goes its addresses are with the host's port on it, and the adapter below has none.
-    $goes = $null -eq $Step.desired.adapter
-    $moved = @($Step.desired.adapter, $Step.before.adapter)[[int]$goes]
+    # A switch that is removed has its addresses on the host's port, and none on the adapter below.
+    $isRemoved = $null -eq $Step.desired.adapter
+    $moved = @($Step.desired.adapter, $Step.before.adapter)[[int]$isRemoved]
     $port = "vEthernet ($($Step.key.name))"
     $answer = Invoke-WinhostRequest @(@{ resource = 'NetworkAdapter'; verb = 'get' }) $false
     if (-not $answer.ok) {
-        Show-WinhostLine "  Which addresses go over to another interface cannot be read: $(ConvertTo-WinhostWhy $answer)"
+        Show-WinhostLine "  Which addresses go over to another interface cannot be read: $(ConvertTo-WinhostFaultText $answer)"
     }
     foreach ($adapter in @(foreach ($each in (Read-WinhostField $answer 'instances')) { $each })) {
-        if ($adapter.key.adapter -cne $moved -and -not ($goes -and $adapter.state.name -ceq $port)) {
+        if ($adapter.key.adapter -cne $moved -and -not ($isRemoved -and $adapter.state.name -ceq $port)) {
             continue
         }
         if ($adapter.state.addresses -isnot [array]) {
-            Show-WinhostLine "  $($adapter.state.name): its addresses cannot be read: $(ConvertTo-WinhostWhy $adapter.state.addresses)"
+            Show-WinhostLine "  $($adapter.state.name): its addresses cannot be read: $(ConvertTo-WinhostFaultText $adapter.state.addresses)"
             continue
         }
         $addresses = @(foreach ($each in $adapter.state.addresses) { "$($each.address)/$($each.prefix)" })
@@ -333,16 +333,16 @@ function Show-WinhostSwitchStep {
     Show-WinhostLine '  This host may be out of reach for a minute.'
 }
 
-function Test-WinhostSwitchWaits {
+function Test-WinhostSwitchIsPending {
     param($Switch, $Facts)
-    @('pending', 'awaiting') -ccontains (Find-WinhostNow $Facts $Switch.resource $Switch.key).phase
+    @('pending', 'awaiting') -ccontains (Find-WinhostState $Facts $Switch.resource $Switch.key).phase
 }
 
 function Stop-WinhostSwitch {
     param($Run, $Step)
-    # That somebody runs a script here proves nothing about the network: whoever kept it must have looked.
+    # A script that runs here proves nothing about the network, so only a user who has checked it may keep the switch.
     $done = @('made', 'removed')[[int]($null -eq $Step.desired.adapter)]
-    # As the resource takes it.
+    # As in the resource.
     $seconds = @($Run.within, 300)[[int]($Run.within -lt 60)]
     $meaning = @('Look now whether this host can be reached as before: its gateway, your remote desktop, whoever else needs it.', "If it can, keep it. If nobody does within $seconds s, or the host restarts, it is as it was.")
     $again = @(".\$($Run.script)", "-Accept $($Run.accepted -join ',')", '-Keep')
@@ -361,17 +361,17 @@ function Stop-WinhostStep {
     $ways = 'Mend that and run this again to go on; or go back: .\Rollback.ps1'
     $drift = Read-WinhostField $Answer 'drift'
     if ($null -ne $drift) {
-        $lines = @(foreach ($each in @($drift.PSObject.Properties)) { "$($each.Name) was $(ConvertTo-WinhostShown $each.Value.expected), is $(ConvertTo-WinhostShown $each.Value.found)" })
+        $lines = @(foreach ($each in @($drift.PSObject.Properties)) { "$($each.Name) was $(ConvertTo-WinhostDisplayText $each.Value.expected), is $(ConvertTo-WinhostDisplayText $each.Value.found)" })
         Stop-WinhostScript 4 'Drifted' "$($Step.title): changed by somebody meanwhile" $lines $ways
     }
     $meaning = @('Steps before this one are done and journalled.')
     if ($Step.resource -ceq 'AssignableDevice') {
         $meaning += 'If the host says that nothing contains this device, -Accept force-dismount takes it all the same: its VM must be trusted then.'
     }
-    Stop-WinhostScript 1 'StepFailed' "$($Step.title): $(ConvertTo-WinhostWhy $Answer)" $meaning $ways
+    Stop-WinhostScript 1 'StepFailed' "$($Step.title): $(ConvertTo-WinhostFaultText $Answer)" $meaning $ways
 }
 
-function Assert-WinhostTaken {
+function Assert-WinhostApplied {
     param($Step, $Answer)
     if (@($Answer.restart).Count -gt 0) {
         return
@@ -379,7 +379,7 @@ function Assert-WinhostTaken {
     foreach ($name in $Step.desired.Keys) {
         $is = Read-WinhostProperty $Answer.after $name
         if (-not (Test-WinhostSame $is $Step.desired[$name])) {
-            Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostShown $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
+            Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostDisplayText $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
         }
     }
 }

@@ -1,29 +1,29 @@
-# the steps back: their order, the VMs that have to be off for them, and what they ask for
+# the steps of a rollback: their order, the VMs that have to be off for them, and their consents
 
 function Find-WinhostUndoSteps {
     param($Run, $Goals, $Facts)
-    $rows = @(Find-WinhostRows $Goals $Facts)
-    # What this run touched has the titles of things that are needed without being put back.
-    $moves = @(Find-WinhostMoves $rows $Goals $Facts $Run.record.touched)
+    $rows = @(Find-WinhostUndoRows $Goals $Facts)
+    # Titles of needs come from the changed resources of this run.
+    $moves = @(Find-WinhostPowerMoves $rows $Goals $Facts $Run.record.touched)
     $needed = @(foreach ($move in $moves) { $move.id })
     $rows = @(foreach ($row in $rows) { if ($needed -cnotcontains $row.id) { $row } })
-    # A VM is shut down before the first step that must see it off, and gets its power after the last one.
+    # A VM is shut down before the first step that needs it off, and gets its power state back after the last one.
     for ($number = 0; $number -lt $rows.Count; $number++) {
         foreach ($move in $moves) {
-            if ($null -ne $move.off -and (Find-WinhostFirst $rows $move.vm) -eq $number) {
+            if ($null -ne $move.off -and (Find-WinhostFirstRow $rows $move.vm) -eq $number) {
                 New-WinhostUndoStep $move.goal 'need' $move.off
             }
         }
         New-WinhostUndoStep $rows[$number].goal 'undo' $rows[$number].change
         for ($last = $moves.Count - 1; $last -ge 0; $last--) {
             $move = $moves[$last]
-            if ($null -ne $move.back -and (Find-WinhostLast $rows $move.vm) -eq $number) {
+            if ($null -ne $move.back -and (Find-WinhostLastRow $rows $move.vm) -eq $number) {
                 New-WinhostUndoStep $move.goal 'restore' $move.back
             }
         }
     }
     foreach ($move in $moves) {
-        # One that is off already has only its own request left.
+        # For a VM that is off already, only its own goal remains.
         if ($null -eq $move.off -and $null -ne $move.own) {
             New-WinhostUndoStep $move.goal 'undo' $move.own
         }
@@ -35,9 +35,9 @@ function New-WinhostUndoStep {
     New-WinhostStep $Goal $Role $Change @(Find-WinhostConsents $Goal $Change)
 }
 
-function Find-WinhostRows {
+function Find-WinhostUndoRows {
     param($Goals, $Facts)
-    # Backwards by resource, then by the words of the key, compared the same way in every language.
+    # In reverse order of resources, then by the values of the key, compared independently of the language.
     $rows = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
     foreach ($goal in @($Goals)) {
         $order = 999 - (Find-WinhostResource $goal.resource).order
@@ -55,26 +55,26 @@ function Find-WinhostRows {
     $rows.Values
 }
 
-function Find-WinhostMoves {
+function Find-WinhostPowerMoves {
     param($Rows, $Goals, $Facts, $Known)
-    # The VMs that have to be off for these rows, each once: how they get there, and what power they get afterwards.
+    # The VMs that have to be off for these rows, each once, with their changes of power state before and after.
     $done = @()
     foreach ($vm in @(foreach ($row in $Rows) { $row.vms })) {
         if ($done -cnotcontains $vm) {
             $done += $vm
-            New-WinhostMove $vm $Goals $Facts $Known
+            New-WinhostPowerMove $vm $Goals $Facts $Known
         }
     }
 }
 
-function New-WinhostMove {
+function New-WinhostPowerMove {
     param([string]$Vm, $Goals, $Facts, $Known)
     $goal = [pscustomobject]@{ resource = 'VmPower'; key = [pscustomobject]@{ vm = $Vm }; desired = [pscustomobject]@{ state = 'off' }; title = "VmPower of $Vm" }
     foreach ($known in @(Find-WinhostById $Known 'VmPower' $goal.key)) {
         $goal.title = $known.title
     }
     $move = @{ id = ConvertTo-WinhostId 'VmPower' $goal.key; vm = $Vm; goal = $goal; off = $null; back = $null; own = $null }
-    if ($null -ne (Find-WinhostNow $Facts 'VmPower' $goal.key)) {
+    if ($null -ne (Find-WinhostState $Facts 'VmPower' $goal.key)) {
         $move.off = Select-WinhostChange $goal $Facts
     }
     $end = 'off'
@@ -91,7 +91,7 @@ function New-WinhostMove {
     $move
 }
 
-function Find-WinhostFirst {
+function Find-WinhostFirstRow {
     param($Rows, [string]$Vm)
     for ($number = 0; $number -lt $Rows.Count; $number++) {
         if ($Rows[$number].vms -ccontains $Vm) {
@@ -100,7 +100,7 @@ function Find-WinhostFirst {
     }
 }
 
-function Find-WinhostLast {
+function Find-WinhostLastRow {
     param($Rows, [string]$Vm)
     for ($number = $Rows.Count - 1; $number -ge 0; $number--) {
         if ($Rows[$number].vms -ccontains $Vm) {

@@ -1,4 +1,4 @@
-# Verify.ps1: is it as planned?
+# Verify.ps1: check all goals of the plan
 
 function Start-WinhostVerify {
     try {
@@ -6,7 +6,7 @@ function Start-WinhostVerify {
         $bundle = Open-WinhostPlan 'Verify.ps1'
         Assert-WinhostHost $bundle.plan $false
         $facts = Read-WinhostHost
-        Show-WinhostReadAs $facts
+        Show-WinhostWslAccounts $facts
         $checks = @(Test-WinhostGoals $bundle.stage.desired $facts)
         $result = New-WinhostVerdict $bundle $checks
     }
@@ -18,7 +18,7 @@ function Start-WinhostVerify {
 
 function New-WinhostVerdict {
     param($Bundle, $Checks)
-    $code = 4 * [int](Test-WinhostLacking $Checks)
+    $code = 4 * [int](Test-WinhostAnyFailed $Checks)
     $lines = @(ConvertTo-WinhostCheckLines $Checks $true)
     $lines += "$($Bundle.plan.host): $(@('as planned', 'not as planned')[[int]($code -ne 0)])."
     if ([System.IO.Directory]::Exists((Join-WinhostPath $PSScriptRoot 'linux'))) {
