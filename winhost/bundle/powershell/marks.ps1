@@ -18,17 +18,17 @@ function New-WinhostMark {
 function ConvertTo-WinhostMarkValues {
     param($State)
     # Replaces long texts by their hash, which is enough for comparisons.
-    $marked = [ordered]@{}
+    $properties = [ordered]@{}
     foreach ($name in @($State.Keys)) {
-        $marked[$name] = $State[$name]
+        $properties[$name] = $State[$name]
         if ($State[$name] -is [string]) {
             $bytes = [System.Text.Encoding]::UTF8.GetBytes($State[$name])
             if ($bytes.Length -gt 200) {
-                $marked[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
+                $properties[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
             }
         }
     }
-    $marked
+    $properties
 }
 
 function Read-WinhostMark {
