@@ -28,7 +28,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served
-from winhost.serving.computed import SHM_LEAST
+from winhost.serving.computed import MIN_SHM
 from winhost.serving.containers import DEV_MODE
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import CACHE, MODEL, kv_folder
@@ -94,7 +94,7 @@ class EnginePod:
         """The size of /dev/shm: as served, or more where tiers of a KV cache are there as well."""
         mirror = self.request.workload.kv_mirror
         tiers = mirror.staging * self.model.parallel.data if mirror else 0
-        return max(self.served.shared_memory, _round_up(SHM_LEAST + tiers))
+        return max(self.served.shared_memory, _round_up(MIN_SHM + tiers))
 
     @property
     def command(self) -> list[str]:

@@ -15,7 +15,7 @@ from winhost.recipes.recipe_rows import ROWS
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.sizes import docker_size, format_size
 from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, find_duplicate_keys, parse_json, remove_entry
-from winhost.serving.computed import SHM_LEAST
+from winhost.serving.computed import MIN_SHM
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
     "text": lambda node: node.is_scalar and node.quoted,
@@ -146,7 +146,7 @@ def memory(document: YamlNode) -> Iterator[Observation]:
     """Check the default size of /dev/shm for all containers."""
     found = document.get("default-shm-size")
     size = docker_size(found.value) if found.value else None
-    if size is not None and size < SHM_LEAST:
+    if size is not None and size < MIN_SHM:
         yield Observation(
             "small-default-shm", found.start, {"size": format_size(size)}, replace_value(found.text, "8G")
         )

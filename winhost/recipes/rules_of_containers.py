@@ -16,7 +16,7 @@ from winhost.recipes.recipe_model import RecipeForm, Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
 from winhost.recipes.sizes import docker_size, format_size, kubernetes_size, seconds
 from winhost.recipes.spelling import suggest
-from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
+from winhost.serving.computed import MIN_SHM, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
 
 DOCKER_SHM: Bytes = 64 * 1024**2
@@ -247,7 +247,7 @@ def shm(case: RecipeCase) -> Iterator[Observation]:
 
 def recommended_shm(case: RecipeCase) -> Bytes:
     """Return the size of /dev/shm by the formula of the profiles, without the parts that depend on a workload."""
-    return max(SHM_LEAST, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
+    return max(MIN_SHM, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
 
 
 def _format_shm(size: Bytes, case: RecipeCase) -> str:

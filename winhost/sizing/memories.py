@@ -237,9 +237,9 @@ def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
 
 
 SYSTEM = 2 * GiB
-SYSTEM_LEAST = GiB
+MIN_SYSTEM = GiB
 PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a GPU
-PROCESS_RAM_LEAST = GiB
+MIN_PROCESS_RAM = GiB
 LOADING = 5 * GiB  # one file of weights; engines start one after the other
 PACKED_LOADER = 8 * 32 * MiB  # pinned, a GPU: a buffer for each thread of winhost_weights
 WINDOWS = 2 * GiB
@@ -269,12 +269,12 @@ def planned_memory(available_memory: AvailableMemory, workload: Workload) -> Ava
 def ram_lines(
     workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, shm: Sequence[BudgetLine]
 ) -> Iterator[BudgetLine]:
-    system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
-    yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
+    system = f"the target itself, {gib(MIN_SYSTEM)} to {gib(SYSTEM)}"
+    yield BudgetLine("system", RAM, SYSTEM, MIN_SYSTEM, system, ("target-ram",), estimate=True)
     for each in engines:
         count = _process_count(each.model)
-        how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
-        used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
+        how = f"{count} processes of {gib(MIN_PROCESS_RAM)} to {gib(PROCESS_RAM)}"
+        used, least = count * PROCESS_RAM, count * MIN_PROCESS_RAM
         yield BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
     loading = f"a file of weights on its way to the GPU, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
