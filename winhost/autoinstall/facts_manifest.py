@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
-from winhost.autoinstall.installer_storage import is_blank_serial, letters
+from winhost.autoinstall.installer_storage import is_blank_serial, normalize_name
 from winhost.autoinstall.manifest import (
     DiskManifest,
     MachineIdentity,
@@ -142,7 +142,7 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
         why = f"its partition table is {visible(state.style)}, so that neither it nor its partitions have GUIDs"
     elif is_blank_serial(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):
         why = "it has no table and no serial number of its own, so that the installer could not tell it from others"
-    elif not letters(state.model):
+    elif not normalize_name(state.model):
         why = "it has no model, which the installer compares"
     elif state.health == "unhealthy":
         why = "Windows calls it unhealthy"

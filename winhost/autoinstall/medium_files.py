@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.install_plan import FETCHED, SCRIPTS, written_install
+from winhost.autoinstall.install_plan import FETCHED, SCRIPTS, format_install_file
 from winhost.autoinstall.installer_storage import FETCHING, PYTHON, UNRESOLVED, guard_commands
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -57,7 +57,7 @@ def files_with_settings(
 ) -> dict[str, bytes]:
     """Return the files to add for settings on the medium. autoinstall.yaml is secret."""
     return {
-        "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
+        "autoinstall.yaml": format_install_file(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
         "winhost/guard.py": script("guard.py").encode(),
         "winhost/boot.py": script("boot.py").encode(),
@@ -86,7 +86,7 @@ def files_before_settings(address: str | None = None, esp: str | None = None) ->
         back = {"winhost/guard.json": json.dumps({"windows_esp": esp}).encode("ascii")}
     return {
         **back,
-        "autoinstall.yaml": written_install(document).encode("ascii"),
+        "autoinstall.yaml": format_install_file(document).encode("ascii"),
         **{f"winhost/{name}": script(name).encode() for name in SCRIPTS},
         MENU: menu(address),
     }
