@@ -117,7 +117,7 @@ class UbuntuDecisions(ContainersInside):
                 "name": UBUNTU,
                 "partition": partition,
                 "image": f"{image['sha256']}-{image['name']}",
-                "files": _files(plan.system.kernel_words, str(esp)),
+                "files": _files(plan.system.kernel_ip_argument, str(esp)),
                 "user": self._asked.user,
                 "address": str(address.interface) if address else None,
             },
