@@ -50,7 +50,7 @@ from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
-_MOST_LISTED = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
 
 
 def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
-    listed = candidates[:_MOST_LISTED]
+    listed = candidates[:_MAX_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     id_width = max(len(each.entry.id) for each in listed)
     rows = []
