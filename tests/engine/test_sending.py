@@ -204,7 +204,7 @@ def test_a_host_that_loses_pieces_ends_the_step(here: Sent) -> None:
         here.machine.files.remove(part_of(here))
 
     here.before = take_away
-    with raises("StepFailed", match="0 bytes of it are here"):
+    with raises("StepFailed", match="0 bytes were received"):
         here.apply(here.plan())
     here.before = nothing
     assert_gives_back(here, found)

@@ -23,6 +23,6 @@ def test_it_is_found_among_thousands_of_connections() -> None:
         yield io.BytesIO(table if path.endswith("/tcp") else table.partition(b"\n")[0])
 
     agent = definitions()
-    agent.update(opened=opened, status=lambda path: True)
+    agent.update(open_file=opened, file_status=lambda path: True)
     found = agent["listening_ports"](None)
     assert [key for key, _ in found] == [{"address": "0.0.0.0", "port": "8443"}]

@@ -136,7 +136,7 @@ class HostSession:
         return ()
 
     def keep_marks(self, system: str, keep: Callable[[Sequence[str]], list[str]]) -> None:
-        """Remove the marks that `on_facts_read` does not return. Retries if another controller adds marks meanwhile."""
+        """Remove the marks that `keep` does not return. Retries if another controller adds marks meanwhile."""
         while (lines := keep(known := self.marks(system))) != [*known]:
             with suppress(Drifted):  # read them again
                 return self._call(lambda agent: agent.keep_marks(system, lines, known))

@@ -32,9 +32,10 @@ _WSL_MARKS = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \
 
 @dataclass(frozen=True)
 class RecipeTarget:
-    """The machine that the recipe is to run on, as far as it is known. path: as `assess` names it, None where nobody
-    says; stated: the version of vLLM that the user states; facts: of the host; beside: texts of the other compose files
-    in its folder, by their names.
+    """The machine that the recipe is to run on, as far as it is known.
+
+    path: as `assess` names it, None if it is not known; stated: the version of vLLM that the user states; machine: the
+    host's facts and GPUs; other_files: texts of the other compose files in its folder, by name.
     """
 
     path: str | None = None

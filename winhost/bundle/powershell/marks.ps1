@@ -18,17 +18,17 @@ function New-WinhostMark {
 function ConvertTo-WinhostMarkValues {
     param($State)
     # Replaces long texts by their hash, which is enough for comparisons.
-    $values = [ordered]@{}
+    $properties = [ordered]@{}
     foreach ($name in @($State.Keys)) {
-        $values[$name] = $State[$name]
+        $properties[$name] = $State[$name]
         if ($State[$name] -is [string]) {
             $bytes = [System.Text.Encoding]::UTF8.GetBytes($State[$name])
             if ($bytes.Length -gt 200) {
-                $values[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
+                $properties[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
             }
         }
     }
-    $values
+    $properties
 }
 
 function Read-WinhostMark {

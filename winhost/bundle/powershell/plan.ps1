@@ -229,26 +229,26 @@ function ConvertTo-WinhostCheckLines {
 }
 
 function ConvertTo-WinhostDisplayText {
-    param($Value)
-    if ($null -eq $Value) {
+    param($Item)
+    if ($null -eq $Item) {
         return 'none'
     }
-    if ($Value -is [bool]) {
-        return @('no', 'yes')[[int]$Value]
+    if ($Item -is [bool]) {
+        return @('no', 'yes')[[int]$Item]
     }
-    if ($Value -is [string]) {
-        return $Value
+    if ($Item -is [string]) {
+        return $Item
     }
-    if ($Value -is [ValueType]) {
-        if ($Value -ge 1073741824 -and $Value % 1073741824 -eq 0) {
-            return "$($Value / 1073741824) GiB"
+    if ($Item -is [ValueType]) {
+        if ($Item -ge 1073741824 -and $Item % 1073741824 -eq 0) {
+            return "$($Item / 1073741824) GiB"
         }
-        if ($Value -ge 1048576 -and $Value % 1048576 -eq 0) {
-            return "$($Value / 1048576) MiB"
+        if ($Item -ge 1048576 -and $Item % 1048576 -eq 0) {
+            return "$($Item / 1048576) MiB"
         }
-        return "$Value"
+        return "$Item"
     }
-    ConvertTo-WinhostText $Value
+    ConvertTo-WinhostText $Item
 }
 
 function Show-WinhostLine {

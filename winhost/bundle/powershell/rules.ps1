@@ -54,45 +54,45 @@ function Test-WinhostIsReadable {
 }
 
 function Test-WinhostMatches {
-    param($Condition, $Value, $States)
+    param($Condition, $Item, $States)
     $allowed = Read-WinhostProperty $Condition 'one_of'
-    if ($null -ne $allowed -and -not (Test-WinhostIsAmong $Value $allowed)) {
+    if ($null -ne $allowed -and -not (Test-WinhostIsAmong $Item $allowed)) {
         return $false
     }
-    if (Test-WinhostIsAmong $Value (Read-WinhostProperty $Condition 'none_of')) {
+    if (Test-WinhostIsAmong $Item (Read-WinhostProperty $Condition 'none_of')) {
         return $false
     }
     $start = "$(Read-WinhostField $Condition 'starts_with')"
-    if ($start -cne '' -and -not (Test-WinhostStartsWith $Value $start)) {
+    if ($start -cne '' -and -not (Test-WinhostStartsWith $Item $start)) {
         return $false
     }
-    if ((Read-WinhostField $Condition 'unavailable') -and $null -eq (Read-WinhostField $Value 'unavailable')) {
+    if ((Read-WinhostField $Condition 'unavailable') -and $null -eq (Read-WinhostField $Item 'unavailable')) {
         return $false
     }
     foreach ($other in (Read-WinhostProperty $Condition 'differs_from')) {
-        if (Test-WinhostSame $Value $States[$other][$Condition.property]) {
+        if (Test-WinhostSame $Item $States[$other][$Condition.property]) {
             return $false
         }
     }
-    -not (Read-WinhostField $Condition 'gained') -or (Find-WinhostGain $Value $States.after[$Condition.property]) -cne ''
+    -not (Read-WinhostField $Condition 'gained') -or (Find-WinhostGain $Item $States.after[$Condition.property]) -cne ''
 }
 
 function Test-WinhostStartsWith {
-    param($Value, [string]$Start)
-    $Value -is [string] -and $Value.StartsWith($Start, [System.StringComparison]::Ordinal)
+    param($Item, [string]$Start)
+    $Item -is [string] -and $Item.StartsWith($Start, [System.StringComparison]::Ordinal)
 }
 
 function Find-WinhostGain {
-    param($Value, $Before)
+    param($Item, $Before)
     # The increase of a number since the run, or the new elements of a list, as text; empty if there are none.
-    if ($Value -is [array]) {
-        $new = @(foreach ($each in $Value) { if (-not (Test-WinhostIsAmong $each $Before)) { $each } })
+    if ($Item -is [array]) {
+        $new = @(foreach ($each in $Item) { if (-not (Test-WinhostIsAmong $each $Before)) { $each } })
         $new = @(Select-WinhostUnique $new)
         [array]::Sort($new, [System.StringComparer]::Ordinal)
         return $new -join ', '
     }
-    if ($Value -is [ValueType] -and $Value -isnot [bool] -and $Value -gt $Before) {
-        return "$($Value - $Before)"
+    if ($Item -is [ValueType] -and $Item -isnot [bool] -and $Item -gt $Before) {
+        return "$($Item - $Before)"
     }
     ''
 }

@@ -123,9 +123,9 @@ function Test-WinhostDepends {
 }
 
 function Test-WinhostIsAmong {
-    param($Value, $Others)
+    param($Item, $Others)
     foreach ($other in $Others) {
-        if (Test-WinhostSame $Value $other) {
+        if (Test-WinhostSame $Item $other) {
             return $true
         }
     }

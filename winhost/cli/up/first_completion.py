@@ -189,7 +189,7 @@ def completion_checks(
 def _endpoint_check(
     record: RunState, deployed: Deployed, session: HostSession, host_address: str | None
 ) -> Iterator[Check]:
-    """Yield a check that carries the address of the endpoint, and how SSH reaches its machine, for `served_by`."""
+    """Yield a check for `find_serving_run`, with the address of the endpoint and the SSH route to its machine."""
     try:
         ssh_route = session.ssh_route()
     except WinhostError:

@@ -349,7 +349,10 @@ class Sshd:
     def open(
         cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, current_run: Callable[[], object]
     ) -> "Sshd":
-        """Make the server for a new connection. run: returns a value that changes when the Linux stops or restarts."""
+        """Make the server for a new connection.
+
+        current_run: returns a value that changes when the Linux stops or restarts.
+        """
         first_run = current_run()
         return cls(answers, user, tuple(keys), host, lambda: current_run() == first_run, answers.count_connection())
 

@@ -127,7 +127,7 @@ function Send-WinhostStagedFile {
         Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $null
     }
     elseif ($at -ne $received) {
-        Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes of it are here, and this piece begins at $at."
+        Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes were received, and this piece begins at $at."
     }
     $whole = $null
     if ($null -eq $from) {
