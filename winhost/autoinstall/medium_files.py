@@ -66,7 +66,7 @@ def files_with_settings(
 
 
 def files_without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """Return the files to add if the controller hands out the settings. Only the token is secret; it is valid for one
+    """Return the files to add if the controller serves the settings. Only the token is secret; it is valid for one
     answer.
     """
     return {**files_before_settings(address, esp), FETCH: fetch.encode("ascii")}
@@ -101,7 +101,7 @@ class MediumFile:
     sha256: str
 
 
-def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
+def staged_files(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
     """List the files of a FAT32 partition that replaces these media. Raises RefusedError (NotStaged), OSError."""
     found = {each.path: each for each in image_files(image)}
     for path, data in added.items():
@@ -120,7 +120,7 @@ def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
 
 
 def staging_size(listed: list[MediumFile]) -> Bytes:
-    """The size of a partition for these files. Raises RefusedError (NotStaged)."""
+    """Return the size of a partition for these files. Raises RefusedError (NotStaged)."""
     total = sum(each.size for each in listed)
     needed = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
     if needed > _FAT_VOLUME:
@@ -132,8 +132,8 @@ def _staging_error(what: str) -> RefusedError:
     return RefusedError("NotStaged", what=what, hint="Use a USB stick, or virtual media of the machine's BMC")
 
 
-def _image_error(image: Path, lacks: str) -> RefusedError:
-    return _staging_error(f"{visible(str(image))} has no {lacks}: it is no installation image of Ubuntu Server")
+def _image_error(image: Path, missing: str) -> RefusedError:
+    return _staging_error(f"{visible(str(image))} has no {missing}: it is no installation image of Ubuntu Server")
 
 
 def image_files(image: Path) -> Iterator[MediumFile]:

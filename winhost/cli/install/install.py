@@ -39,7 +39,7 @@ from winhost.autoinstall.medium_files import (
     files_without_settings,
     read_from_image,
     remaster,
-    staged,
+    staged_files,
     staging_size,
 )
 from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
@@ -344,7 +344,7 @@ def _write_media(image: Path, new_files: dict[str, bytes], output: Output) -> in
         if not output.folder:
             remaster(image, new_files, path)
             return path.stat().st_size
-        image_files = staged(image, new_files)
+        image_files = staged_files(image, new_files)
         partition_size = staging_size(image_files)
         path.mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # the file system may have no modes
