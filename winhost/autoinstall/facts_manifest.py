@@ -13,7 +13,7 @@ from winhost.autoinstall.manifest import (
     PartitionRecord,
     PartitionRole,
     is_placeholder,
-    normal_guid,
+    normalize_guid,
 )
 from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
@@ -59,7 +59,9 @@ def machine_of(facts: HostFacts) -> MachineIdentity:
         serial = facts.firmware.serial
     except MissingFact:
         serial = None
-    return MachineIdentity(normal_guid(facts.machine_id), None if serial is None or is_placeholder(serial) else serial)
+    return MachineIdentity(
+        normalize_guid(facts.machine_id), None if serial is None or is_placeholder(serial) else serial
+    )
 
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:
@@ -101,7 +103,7 @@ def windows_esp_of(facts: HostFacts) -> str:
     found = [each.key["partition"] for each in facts.all(Partition) if starts_windows(each.state)]
     if len(found) != 1:
         what = f"Windows started from {len(found)} EFI system partitions, and one is needed"
-        raise _preparation_error(what, "Look: winhost detect HOST -o wide")
+        raise _preparation_error(what, "List them: winhost detect HOST -o wide")
     return found[0]
 
 
