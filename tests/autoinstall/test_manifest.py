@@ -37,7 +37,7 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
         ({"sector": 520}, "520"),
         ({"run": "12345678; reboot"}, "8 hexadecimal"),
         ({"schema": "winhost.disk-manifest/0"}, "schema"),
-        ({"size": MANIFEST.partitions[-1].end - 1}, "behind the end"),
+        ({"size": MANIFEST.partitions[-1].end - 1}, "after the end"),
         ({"partitions": (SECOND, FIRST)}, "by offset"),
         ({"partitions": (FIRST, replace(SECOND, offset=FIRST.end - 512))}, "begins before"),
         ({"partitions": (FIRST, replace(SECOND, size=1000))}, "sector"),
