@@ -10,7 +10,7 @@ from tests.engine.world import world
 from winhost.autoinstall.autoinstall_file import disks_of_facts
 from winhost.autoinstall.facts_manifest import manifest_of_facts
 from winhost.autoinstall.guard_order import order_beside, storage_beside_windows
-from winhost.autoinstall.install_plan import written_install
+from winhost.autoinstall.install_plan import format_install_file
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import PartitionRole
 from winhost.core.answers import Record
@@ -31,7 +31,7 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     assert manifest.with_role(PartitionRole.WINDOWS).filesystem == "BitLocker"
     assert order_beside(manifest)["disks"][0]["label"] == manifest.label
     document = {"version": 1, "early-commands": ["guard.py"], "storage": storage_beside_windows(manifest)}
-    found = lint_autoinstall(written_install(document).encode(), disks=disks_of_facts(facts))
+    found = lint_autoinstall(format_install_file(document).encode(), disks=disks_of_facts(facts))
     assert [each for each in found if each.subject.startswith("storage")] == []
     # Of a volume that Windows does not tell of the guard compares nothing.
     untold = {"category": "NotImplemented", "code": "Winhost.NotExposed", "hresults": [], "cmdlet": "", "message": ""}

@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
 from tests.processes import PATIENCE_S
 from winhost.autoinstall.guard_order import DiskChoice, Scheme, storage_beside_windows, whole_disks
-from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
-from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
+from winhost.autoinstall.install_plan import InstallSettings, format_install_file, install_document, new_host_key
+from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolve_disks
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.images.seed import GuestSeed
@@ -108,7 +108,7 @@ PATH = "/dev/nvme0n1"
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_takes_the_resolved_section_and_changes_the_target_alone(version: int) -> None:
-    storage = resolved(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    storage = resolve_disks(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
     answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), version=version)
     assert answer["stops"] == ""
     rendered = answer["rendered"]["storage"]["config"]
@@ -143,7 +143,7 @@ def test_it_takes_whole_disks_in_each_scheme(disks: int, scheme: Scheme, version
     choices = [DiskChoice(f"disk-{n}", size, guid_of(n)) for n, size in enumerate(sizes)]
     paths = [f"/dev/nvme{n}n1" for n in range(disks)]
     known = {f"disk-{n}": found_disk(paths[n], sizes[n]) for n in range(disks)}
-    storage = resolved(whole_disks(choices, scheme), known)
+    storage = resolve_disks(whole_disks(choices, scheme), known)
     others = [probed("/dev/sdz", 4000 * GiB)]  # larger, and nobody's business
     answer = judged(storage["config"], *map(probed, paths, sizes), *others, version=version)
     assert answer["stops"] == ""
@@ -156,7 +156,7 @@ def test_it_takes_whole_disks_in_each_scheme(disks: int, scheme: Scheme, version
 
 def test_a_disk_that_is_not_listed_is_not_touched() -> None:
     other = replace(LARGE, guid=guid_of(99), partitions=())
-    storage = resolved(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
+    storage = resolve_disks(storage_beside_windows(LARGE), {"disk-0": found_disk(PATH, LARGE.size, LARGE)})
     answer = judged(storage["config"], probed(PATH, LARGE.size, LARGE), probed("/dev/sdz", other.size))
     assert {each["path"] for each in answer["rendered"]["storage"]["config"] if each["type"] == "disk"} == {PATH}
 
@@ -166,7 +166,7 @@ def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
     """Staged media lie on the disk with Windows, and are mounted while the installer runs."""
     rows = (*WINDOWS_11, (PartitionRole.STAGING, BASIC_DATA, 48, "vfat"))
     manifest = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in rows))
-    storage = resolved(storage_beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
+    storage = resolve_disks(storage_beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
     answer = judged(storage["config"], probed(PATH, manifest.size, manifest), version=version, mounted=f"{PATH}p6")
     assert answer["stops"] == ""
     parts = [each for each in answer["rendered"]["storage"]["config"] if each["type"] == "partition"]
@@ -233,7 +233,7 @@ def test_its_schema_takes_the_whole_file(beside: bool) -> None:
     seed = GuestSeed("gpu-01", "winhost", ("ssh-ed25519 AAAA ada",), "00155D010203")
     settings = InstallSettings(seed, beside, report="http://192.0.2.1:80/token")
     storage = storage_beside_windows(LARGE) if beside else whole_disks([DiskChoice("disk-0", 900 * GiB)], Scheme())
-    text = written_install(install_document(settings, storage, new_host_key()))
+    text = format_install_file(install_document(settings, storage, new_host_key()))
     schema = str(Path(SOURCES[0]) / "autoinstall-schema.json")
     ran = subprocess.run(
         [PYTHON, "-c", VALIDATE, schema], input=text, capture_output=True, text=True, timeout=PATIENCE_S

@@ -13,7 +13,7 @@ from tests.autoinstall.rig import digest, rig_of
 from tests.autoinstall.test_guard import needs_blkid
 from winhost.autoinstall.autoinstall_file import disk_of_manifest
 from winhost.autoinstall.guard_order import storage_beside_windows
-from winhost.autoinstall.install_plan import written_install
+from winhost.autoinstall.install_plan import format_install_file
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
 from winhost.model.units import MiB
@@ -53,7 +53,7 @@ def test_all_is_listed_and_one_is_formatted(manifest: DiskManifest) -> None:
     target = manifest.with_role(PartitionRole.TARGET)
     assert [each["offset"] for each in parts if "wipe" in each] == [target.offset]
     document = {"version": 1, "early-commands": ["guard.py"], "storage": storage}
-    found = lint_autoinstall(written_install(document).encode(), disks=[disk_of_manifest(manifest)])
+    found = lint_autoinstall(format_install_file(document).encode(), disks=[disk_of_manifest(manifest)])
     assert {each.code for each in found if each.subject.startswith("storage")} == set()
 
 

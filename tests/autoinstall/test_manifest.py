@@ -14,7 +14,7 @@ from winhost.autoinstall.manifest import (
     MachineIdentity,
     PartitionRole,
     is_placeholder,
-    normal_guid,
+    normalize_guid,
     read_manifest,
 )
 from winhost.model.documents import write_document
@@ -37,7 +37,7 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
         ({"sector": 520}, "520"),
         ({"run": "12345678; reboot"}, "8 hexadecimal"),
         ({"schema": "winhost.disk-manifest/0"}, "schema"),
-        ({"size": MANIFEST.partitions[-1].end - 1}, "behind the end"),
+        ({"size": MANIFEST.partitions[-1].end - 1}, "after the end"),
         ({"partitions": (SECOND, FIRST)}, "by offset"),
         ({"partitions": (FIRST, replace(SECOND, offset=FIRST.end - 512))}, "begins before"),
         ({"partitions": (FIRST, replace(SECOND, size=1000))}, "sector"),
@@ -77,9 +77,9 @@ def test_a_uuid_of_a_whole_series_tells_no_machine_apart() -> None:
 
 
 def test_windows_writes_guids_in_braces() -> None:
-    assert normal_guid("{C12A7328-F81F-11D2-BA4B-00A0C93EC93B}") == "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
+    assert normalize_guid("{C12A7328-F81F-11D2-BA4B-00A0C93EC93B}") == "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
     with pytest.raises(ValueError, match="not a GUID"):
-        normal_guid("sda")
+        normalize_guid("sda")
 
 
 def test_an_empty_disk_has_a_manifest() -> None:

@@ -27,7 +27,7 @@ from winhost.autoinstall.medium_files import (
     menu,
     read_from_image,
     remaster,
-    staged,
+    staged_files,
     staging_size,
 )
 from winhost.autoinstall.shim_signers import check_starts, signers
@@ -99,7 +99,7 @@ def test_without_xorriso_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch:
 
 
 def test_a_partition_gets_all_files_but_links_and_ours_in_place_of_theirs(image: Path) -> None:
-    listed = {each.path: each for each in staged(image, ADDED)}
+    listed = {each.path: each for each in staged_files(image, ADDED)}
     assert set(FILES) <= set(listed)
     assert "ubuntu" not in listed
     assert listed[MENU] == MediumFile(MENU, len(menu()), hashlib.sha256(menu()).hexdigest())
@@ -108,7 +108,7 @@ def test_a_partition_gets_all_files_but_links_and_ours_in_place_of_theirs(image:
 
 def test_what_fat32_cannot_hold_is_refused(image: Path) -> None:
     with raises("NotStaged", match="one name"):
-        staged(image, {"CASPER/vmlinuz": b""})
+        staged_files(image, {"CASPER/vmlinuz": b""})
     with raises("NotStaged", match="32 GiB"):
         staging_size([MediumFile(f"{n}", 4 * GiB - 1, "") for n in range(8)])
     with raises("NotStaged", match="no casper/nothing"):

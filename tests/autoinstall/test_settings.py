@@ -24,7 +24,7 @@ from winhost.autoinstall import fetch_settings
 from winhost.autoinstall.autoinstall_file import disk_of_manifest
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.guard_order import DiskChoice, Scheme, storage_beside_windows, whole_disks
-from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
+from winhost.autoinstall.install_plan import InstallSettings, format_install_file, install_document, new_host_key
 from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import script
@@ -52,7 +52,7 @@ DOCUMENT = install_document(SETTINGS, storage_beside_windows(MANIFEST), KEY)
 
 
 def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
-    found = lint_autoinstall(written_install(DOCUMENT).encode(), disks=[disk_of_manifest(MANIFEST)])
+    found = lint_autoinstall(format_install_file(DOCUMENT).encode(), disks=[disk_of_manifest(MANIFEST)])
     assert {(each.code, each.subject) for each in found} == {
         ("autoinstall.secret", "user-data.ssh_keys.ed25519_private"),
     }
@@ -61,7 +61,7 @@ def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
 def test_a_whole_machine_has_a_file_as_well() -> None:
     storage = whole_disks([DiskChoice("disk-0", 900 * GiB), DiskChoice("disk-1", 900 * GiB)], Scheme(1, lvm=True))
     document = install_document(replace(SETTINGS, beside=False, local_time=False), storage, KEY)
-    assert {each.code for each in lint_autoinstall(written_install(document).encode())} == {"autoinstall.secret"}
+    assert {each.code for each in lint_autoinstall(format_install_file(document).encode())} == {"autoinstall.secret"}
     assert "error-commands" not in document
     assert "late-commands" not in document
 
@@ -258,7 +258,7 @@ def test_a_medium_asks_again_for_what_was_cut_off(monkeypatch: pytest.MonkeyPatc
 # As Ubuntu's installer sends them: name, description, kind, result.
 TOLD = [
     ("subiquity/Early/run", "", "start", None, InstallPhase.STARTED),
-    ("winhost/guard", "this machine and its disks are as they were told", "finish", "SUCCESS", InstallPhase.COMPARED),
+    ("winhost/guard", "this machine and its disks match the order", "finish", "SUCCESS", InstallPhase.COMPARED),
     (
         "subiquity/Install/install/curtin_install/run_curtin_step",
         "executing curtin install partitioning step",

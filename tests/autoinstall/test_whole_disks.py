@@ -181,7 +181,7 @@ def test_a_consent_names_the_disk_that_it_is_for() -> None:
 def test_a_model_is_known_under_the_names_of_both_systems(windows: str, vendor: str, linux: str, same: bool) -> None:
     disk = InstallDisk.__new__(InstallDisk)
     disk.vendor, disk.model = vendor, linux
-    assert disk.is_called(windows) is same
+    assert disk.has_model_name(windows) is same
 
 
 # --- Blank ------------------------------------------------------------------------------------------------------------

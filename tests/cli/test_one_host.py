@@ -69,7 +69,8 @@ def test_plans_that_were_made_apart_are_not_applied_together(line: Line) -> None
 
 def test_one_address_is_one_with_any_prefix_and_one_mac_in_any_form() -> None:
     assert (
-        HostSpecificValue("address", "a", "192.0.2.9/24").same == HostSpecificValue("address", "b", "192.0.2.9/16").same
+        HostSpecificValue("address", "a", "192.0.2.9/24").conflict_key
+        == HostSpecificValue("address", "b", "192.0.2.9/16").conflict_key
     )
     macs = {"llm-01": "00-15-5D-AA-BB-0C", "llm-02": "00:15:5d:aa:bb:0c", "llm-03": "00:15:5d:aa:bb:0d"}
     settings = [_ubuntu(mac, name) for name, mac in macs.items()]

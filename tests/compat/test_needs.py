@@ -27,7 +27,7 @@ from winhost.model.workload import (
 )
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
-from winhost.sizing.fit_changes import applied
+from winhost.sizing.fit_changes import apply_changes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 ONE_7B = load_workload(EXAMPLES / "one-7b-on-24gb.yaml")
@@ -200,7 +200,7 @@ def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Wor
         return
     room = variants[found.variant].available_memory
     assert room is not None
-    after, then = applied(workload, room, found.fix.changes)
+    after, then = apply_changes(workload, room, found.fix.changes)
     fit = fit_of(replace(variants[found.variant], available_memory=then), needs_of(after), after)
     assert fit.verdict is found.verdict is not Verdict.UNSUPPORTED
     assert fit.budget is not None

@@ -54,7 +54,7 @@ def test_a_set_whose_answer_is_lost_is_done_exactly_once(served: Served, action:
     assert start_action(served) == "nothing"
     assert len(served.host.calls("set")) == 1
     assert kinds(served) == ["waiting"]
-    assert "reading what is so" in served.events[0].text
+    assert "reading the state" in served.events[0].text
 
 
 @pytest.mark.costly

@@ -184,8 +184,8 @@ def test_rollback_waits_for_the_run_of_another_controller_and_prints_its_command
     assert (waiting.runs, [each.run for each in waiting.others]) == ((), [second])
     assert f"changed since by run {second} ({user_and_computer()})" in waiting.why
     assert (
-        outcome.next
-        == f"Roll back the rest: as {user_and_computer()}: winhost rollback {second}, then winhost rollback {first}"
+        outcome.next == f"Roll back the remaining changes: as {user_and_computer()}: winhost rollback {second}, "
+        f"then winhost rollback {first}"
     )
     assert both.back(0).waiting == outcome.waiting
     assert both.back(1).outcome == both.back(0).outcome == "rolled back"

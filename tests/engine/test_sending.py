@@ -123,7 +123,7 @@ def test_a_lost_answer_costs_at_most_its_piece(here: Sent, kind: type[SessionDro
     here.lose(kind, 0, 3, 5, after=after)
     assert here.apply(here.plan()).holds
     assert here.pieces == PIECES + (0 if after else 3)
-    assert len([event for event in here.events if "asking how much has come" in event.text]) == 3
+    assert len([event for event in here.events if "asking how much arrived" in event.text]) == 3
 
 
 def test_a_piece_that_is_lost_twice_is_left_to_whoever_resumes(here: Sent) -> None:

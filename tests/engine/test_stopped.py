@@ -139,7 +139,7 @@ def test_a_secret_that_is_gone_in_the_middle_is_no_fault_of_usage_alone(tmp_path
     opened = here.open
 
     def gone() -> Agent:
-        raise SecretRef("file", "password").unreadable("it is not there")
+        raise SecretRef("file", "password").unreadable_error("it is not there")
 
     def around(when: str, entry: Any) -> None:
         if (entry["event"], when) == ("restarting", "after"):

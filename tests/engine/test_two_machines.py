@@ -199,8 +199,8 @@ def test_going_back_while_linux_is_down_stays_open_until_it_is_up(here: TwoMachi
         titles = [lacks.title for lacks in outcome.missing]
         assert titles == ["The way in", "The unit's file", "A package", "The unit"]
         assert {lacks.until for lacks in outcome.missing} == {"WslAccess"}
-        first = "Bring back SSH access to the distro, by hand or with a run"
-        assert outcome.next == f"{first}, then go on with going back: winhost rollback {here.run}"
+        first = "Restore SSH access to the distro, by hand or with a run"
+        assert outcome.next == f"{first}, then continue the rollback: winhost rollback {here.run}"
     here.distro.running = True
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found

@@ -16,7 +16,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.errors import WinhostError
 from winhost.model.workload import Attention, Quantization
 from winhost.model.workloadfile import load_workload
-from winhost.serving.fitting import fitting
+from winhost.serving.fitting import find_candidates
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -41,7 +41,7 @@ def test_a_model_of_a_hub_is_fitted_with_its_commit_and_its_own_sizes(tmp_path: 
         False,
     )
     assert entry.download == 5_000_000 + len(json.dumps(CONFIG))
-    (fitted,) = fitting(expand(find("win11-pro-1gpu"))[0], entries=[entry])
+    (fitted,) = find_candidates(expand(find("win11-pro-1gpu"))[0], entries=[entry])
     assert (fitted.context, fitted.sequences, fitted.gpus) == (32_768, 4, 1)
     (tmp_path / "w.yaml").write_text(fitted.workload_text(), encoding="utf-8")
     (model,) = load_workload(tmp_path / "w.yaml").models
@@ -57,7 +57,7 @@ def test_a_folder_is_fitted_without_a_hub(tmp_path: Path) -> None:
     entry = entry_of(ModelFolder.from_path(str(folder)))
     assert (entry.id, entry.name, entry.revision) == (str(folder), "Small", None)
     assert (entry.quantization, entry.weights) == (Quantization.AWQ, 2 * (64_000 + 409_600))
-    (fitted,) = fitting(expand(find("win11-pro-1gpu"))[0], entries=[entry])
+    (fitted,) = find_candidates(expand(find("win11-pro-1gpu"))[0], entries=[entry])
     assert "revision" not in fitted.workload_document()["models"]["Small"]
 
 

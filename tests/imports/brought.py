@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from winhost.imports.merge import merged
+from winhost.imports.merge import merge_files
 from winhost.imports.observation import FileObservations
 from winhost.imports.sources import read
 from winhost.model.facts import Facts
@@ -16,7 +16,7 @@ def imported(
 ) -> Facts:
     """Raises UsageError."""
     told = [(path.name, *each) for path in files for each in read(path.name, path.read_bytes())]
-    return merged(told, host, "2026-11-21T10:00:00+00:00", warn)
+    return merge_files(told, host, "2026-11-21T10:00:00+00:00", warn)
 
 
 def first(file: str, data: bytes, kind: str | None = None) -> tuple[str, FileObservations]:

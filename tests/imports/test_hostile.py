@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from tests.errors import raises
 from tests.imports.brought import DATA
 from winhost.core.answers import Unknown
-from winhost.imports.merge import merged
+from winhost.imports.merge import merge_files
 from winhost.imports.sources import SOURCES, read
 from winhost.model.documents import plain, write_document
 from winhost.model.errors import UsageError
@@ -41,7 +41,7 @@ def holds(file: str, data: bytes, kind: str | None) -> None:
     """Read it, and if it can be read, make facts of it that every resource understands."""
     try:
         told = [(file, *each) for each in read(file, data, kind)]
-        facts = merged(told, "host", read_at="2026-11-21T10:00:00+00:00")
+        facts = merge_files(told, "host", read_at="2026-11-21T10:00:00+00:00")
     except UsageError:
         return
     again = TypeAdapter(Facts).validate_python(plain(facts))
@@ -93,7 +93,7 @@ def test_what_a_gpu_calls_itself_is_data(tmp_path: Path) -> None:
     text = FILES["survey-dda-server2025.txt"].decode().replace("NVIDIA L20", name)
     ((_, told),) = read("survey.txt", text.encode())
     assert {function.name for function in told.functions or ()} == {name}
-    written = write_document(merged([("survey.txt", "survey-dda", told)], "h", read_at=""))
+    written = write_document(merge_files([("survey.txt", "survey-dda", told)], "h", read_at=""))
     assert "\x9b" not in written
     assert "\u202e" not in written
 

@@ -127,7 +127,7 @@ def test_an_output_that_cannot_be_read_takes_nothing_from_those_beside_it() -> N
 
 @each_row("path", [path for path in FILES if path.name != "nvidia-smi-and-lspci.txt"], ids=lambda path: path.name)
 def test_no_other_kind_is_named_of_one_output(path: Path) -> None:
-    assert "in a file of its own" not in (first(path.name, path.read_bytes())[1].advice or "")
+    assert "into a separate file" not in (first(path.name, path.read_bytes())[1].advice or "")
 
 
 def test_the_file_that_wsl_writes_has_no_byte_order_mark(tmp_path: Path) -> None:

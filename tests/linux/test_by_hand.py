@@ -254,7 +254,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_given_back(
         assert titles <= {each["title"] for each in told} != set()
         assert all("Input/output error [5]" in each["why"] for each in told)
         assert done.document["next"] == [
-            "Mend what could not be read, then go on with going back: python3 -I run.py rollback"
+            "Repair what could not be read, then continue the rollback: python3 -I run.py rollback"
         ]
         assert not number or done.document["changed"] == 0
     hand.hidden = ()
@@ -420,7 +420,7 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     assert (done.code, outcome(done)) == (1, "partly rolled back")
     assert [kept for kept in done.document["kept"] if "since by run gpu-01.20261127-101502 (ana on laptop-7)" in kept]
     first = "as ana on laptop-7: winhost rollback gpu-01.20261127-101502"
-    assert done.document["next"] == [f"Roll back the rest: {first}, then python3 -I run.py rollback"]
+    assert done.document["next"] == [f"Roll back the remaining changes: {first}, then python3 -I run.py rollback"]
     assert hand.here.inside.linux.marks[-1] == mark
     change(later.desired, later.before, {})  # as its rollback does
     linux = hand.here.inside.linux

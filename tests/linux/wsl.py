@@ -25,7 +25,7 @@ from tests.linux.debian import Debian, children
 from tests.linux.distro import Distro
 from tests.processes import PATIENCE_S, wait_for
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, parse
-from winhost.wslconfig.keys import effective, key_of
+from winhost.wslconfig.keys import key_of, read_values
 
 FAILED = 255  # -1 on Windows, of which Unix keeps eight bits
 SYSTEM = "SYSTEM"
@@ -234,7 +234,7 @@ def _find(user: User, name: str) -> Debian:
 def start(distro: Debian) -> None:
     """Start a distro by its /etc/wsl.conf: with systemd only if that says so, and with a resolver of its own."""
     conf = distro.root / "etc/wsl.conf"
-    said = effective(conf.read_text() if conf.exists() else "", WSLCONF)
+    said = read_values(conf.read_text() if conf.exists() else "", WSLCONF)
     resolver = distro.root / "etc/resolv.conf"
     if said.get(("network", "generateResolvConf"), True):
         resolver.unlink(missing_ok=True)

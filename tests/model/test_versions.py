@@ -9,7 +9,7 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.engine.world import world
 from tests.errors import raises
 from winhost.autoinstall.autoinstall_file import read_known_disks
-from winhost.autoinstall.install_plan import InstallPlan, NewSystem, read_install_plan, written_install_plan
+from winhost.autoinstall.install_plan import InstallPlan, NewSystem, format_install_plan, read_install_plan
 from winhost.autoinstall.manifest import read_manifest
 from winhost.engine.journal import read_journal
 from winhost.engine.planfile import read_plan
@@ -43,7 +43,7 @@ def every_kind(folder: Path) -> Mapping[str, Example]:
         "winhost.facts/3": Example("facts.json", write_document(here.facts()), (read_facts, read_known_disks, expand)),
         "winhost.plan/3": Example("plan.json", write_document(plan), (read_plan,)),
         "winhost.journal/3": Example("run.jsonl", journal, (read_journal,)),
-        "winhost.install-plan/1": Example("install.json", written_install_plan(install), (read_install_plan,)),
+        "winhost.install-plan/1": Example("install.json", format_install_plan(install), (read_install_plan,)),
         "winhost.disk-manifest/1": Example(
             "manifest.json", write_document(MANIFEST), (read_manifest, read_known_disks)
         ),

@@ -25,6 +25,6 @@ def test_a_gateway_that_cannot_work_is_refused(given: dict[str, Any], says: str)
 
 
 def test_a_gateway_is_another_address_of_the_same_network() -> None:
-    seed = OwnAddress.model_validate({"address": "192.0.2.10/24", "gateway": "192.0.2.1"}).of_seed
+    seed = OwnAddress.model_validate({"address": "192.0.2.10/24", "gateway": "192.0.2.1"}).guest_address
     assert seed is not None
     assert (str(seed.interface), str(seed.gateway)) == ("192.0.2.10/24", "192.0.2.1")

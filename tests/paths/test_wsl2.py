@@ -22,7 +22,7 @@ from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.sizing.memories import wsl_default_ram
 from winhost.wslconfig.format import WSLCONF
-from winhost.wslconfig.keys import effective
+from winhost.wslconfig.keys import read_values
 from winhost.wslconfig.rules import lint
 
 NEEDED: dict[str, Any] = {
@@ -137,12 +137,12 @@ MODES: dict[NetworkingMode, dict[str, Any]] = {
 def test_wsl_takes_every_line_that_is_written(mode: NetworkingMode) -> None:
     made = Wsl2Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
     assert lint(made.config.text.encode(), version=Version("2.7.14")) == []
-    written = effective(made.config.text)
+    written = read_values(made.config.text)
     assert written.get(("wsl2", "swap")) == (0 if mode == "mirrored" else None)
     assert written["wsl2", "networkingMode"] == mode
     assert (written["wsl2", "vmIdleTimeout"], written["general", "instanceIdleTimeout"]) == (-1, -1)
     assert lint(made.conf.text.encode(), WSLCONF, version=Version("2.7.14")) == []
-    distro = effective(made.conf.text, WSLCONF)
+    distro = read_values(made.conf.text, WSLCONF)
     assert (distro["boot", "systemd"], distro["user", "default"]) == (True, "root")
     assert (distro.get(("network", "generateResolvConf")), made.conf.resolver) == (
         (False, "nameserver 192.0.2.53\n") if mode == "bridged" else (None, None)

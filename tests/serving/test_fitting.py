@@ -27,7 +27,7 @@ from winhost.serving.fitting import (
     SEQUENCES,
     Candidate,
     ServingVariant,
-    fitting,
+    find_candidates,
     serving_variants,
     size_class,
     weight_bytes,
@@ -46,7 +46,7 @@ def facts_of(host: str) -> Facts:
 
 @cache
 def offered(host: str) -> tuple[Candidate, ...]:
-    return tuple(fitting(facts_of(host), entries=ENTRIES))
+    return tuple(find_candidates(facts_of(host), entries=ENTRIES))
 
 
 def summary(found: tuple[Candidate, ...]) -> str:
@@ -130,20 +130,20 @@ def test_gated_models_come_last_without_a_token() -> None:
     assert any(gated)
     assert gated == sorted(gated)
     assert not found[0].entry.gated
-    with_token = fitting(facts_of("server2025-2xh100"), entries=ENTRIES, token=True)
+    with_token = find_candidates(facts_of("server2025-2xh100"), entries=ENTRIES, token=True)
     assert [each.entry.gated for each in with_token] != gated
     assert {each.entry.id for each in with_token} == {each.entry.id for each in found}
 
 
 def test_a_gated_model_is_never_the_only_choice_without_saying_so() -> None:
     gated = tuple(entry for entry in ENTRIES if entry.gated)
-    found = fitting(facts_of("server2025-2xh100"), entries=gated)
+    found = find_candidates(facts_of("server2025-2xh100"), entries=gated)
     assert found
     assert all(each.entry.gated for each in found)
 
 
 def test_the_order_is_as_it_is_documented() -> None:
-    found = fitting(facts_of("server2025-2xh100"), entries=ENTRIES)
+    found = find_candidates(facts_of("server2025-2xh100"), entries=ENTRIES)
     keys = [
         (each.entry.gated, not each.sure, each.verdict.rank, not each.roomy, -size_class(each.entry.parameters))
         for each in found
@@ -176,13 +176,13 @@ def test_gpus_without_kernels_for_a_quantization_are_not_given_it() -> None:
     for host, there in (("server2022-a100-mig", False), ("server2025-2xh100", True)):
         found = {each.entry.quantization for each in offered(host)}
         assert (Quantization.FP8 in found, Quantization.AWQ in found) == (there, True)
-    everything = fitting(facts_of("server2022-a100-mig"), entries=ENTRIES, everything=True)
+    everything = find_candidates(facts_of("server2022-a100-mig"), entries=ENTRIES, everything=True)
     assert len(everything) == len(ENTRIES)
     assert "fp8 needs compute capability 8.9" in {each.lacks for each in everything}
 
 
 def test_what_does_not_fit_follows_with_its_reason() -> None:
-    found = fitting(facts_of("win11-pro-1gpu"), entries=ENTRIES, everything=True)
+    found = find_candidates(facts_of("win11-pro-1gpu"), entries=ENTRIES, everything=True)
     possible = [each.possible for each in found]
     assert possible == sorted(possible, reverse=True)
     last = next(each for each in found if each.entry.id == "MiniMaxAI/MiniMax-M2.5")
@@ -190,9 +190,9 @@ def test_what_does_not_fit_follows_with_its_reason() -> None:
 
 
 def test_a_path_that_is_asked_for_is_the_only_one() -> None:
-    found = fitting(facts_of("win11-pro-1gpu"), "wsl2/nat", entries=ENTRIES)
+    found = find_candidates(facts_of("win11-pro-1gpu"), "wsl2/nat", entries=ENTRIES)
     assert {each.variant for each in found} == {"wsl2/nat"}
-    assert fitting(facts_of("win11-pro-1gpu"), "dda", entries=ENTRIES) == []
+    assert find_candidates(facts_of("win11-pro-1gpu"), "dda", entries=ENTRIES) == []
 
 
 def test_a_large_model_takes_as_few_gpus_as_have_room() -> None:

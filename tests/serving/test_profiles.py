@@ -41,7 +41,7 @@ from winhost.serving import profile_lines
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug
-from winhost.serving.profile import BASES, NAMES, no_sleep, profile
+from winhost.serving.profile import BASES, NAMES, profile, profile_without_sleep
 from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.vllm_options import changed_default, knows, seen_versions
 from winhost.serving.when import VALUES
@@ -50,7 +50,7 @@ from winhost.sizing.engines import engine
 
 PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
 ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
-CAUSES = [cause for base in BASES for cause in profile(no_sleep(base)).chosen]
+CAUSES = [cause for base in BASES for cause in profile(profile_without_sleep(base)).chosen]
 REFERENCES = {row.value for _, row in ROWS if "$" in str(row.value)}
 
 # --- The data --------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_all_that_is_computed_or_asked_is_used() -> None:
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_fallback_says_only_what_it_changes(base: str) -> None:
-    plain, fallback = profile(base).rows, profile(no_sleep(base)).rows
+    plain, fallback = profile(base).rows, profile(profile_without_sleep(base)).rows
     gone = [row for row in plain if row not in fallback]
     assert {row.name for row in gone} >= {"--enable-sleep-mode", "VLLM_SERVER_DEV_MODE"}
     assert all(row.when == {"sleeps": True} for row in gone)
@@ -195,7 +195,7 @@ def _first(wanted: Workload, name: str | None = None) -> Served:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_engine_fetches_media_from_hosts_that_the_workload_names_alone(name: str) -> None:
-    state = ModelState.RESIDENT if name in map(no_sleep, BASES) else ModelState.SLEEPING
+    state = ModelState.RESIDENT if name in map(profile_without_sleep, BASES) else ModelState.SLEEPING
     named = Body(media=("images.example.org", "media.example.org:9000"))
     for body, words in (
         (Body(), ("--allowed-media-domains=media.invalid",)),

@@ -32,7 +32,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import advise_fit
-from winhost.sizing.fit_changes import STEP, Fix, applied
+from winhost.sizing.fit_changes import STEP, Fix, apply_changes
 from winhost.sizing.memories import PACKED_LOADER, PINNED, SHARED_WITH_WINDOWS, wsl_default_ram
 from winhost.sizing.placement import Claim, place_on_gpus
 
@@ -280,7 +280,7 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
     would, now = advise_fit(workload, available_memory), budget(workload, available_memory)
     assert now.fits is not True or not would.fixes
     for fix in would.fixes:
-        after = budget(*applied(workload, available_memory, fix.changes))
+        after = budget(*apply_changes(workload, available_memory, fix.changes))
         assert after.fits is True or (now.fits is False and after.fits is None and fix.unknown)
         assert bool(fix.unknown) is (after.fits is None)
         assert all(change.was != change.to for change in fix.changes)
@@ -295,7 +295,7 @@ def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, avail
         if nearest and change.kind in STEP and int(change.to) + STEP[change.kind] < int(change.was or 0):
             more = replace(change, to=int(change.to) + STEP[change.kind])
             one_more = Fix((*nearest.changes[:at], more, *nearest.changes[at + 1 :]))
-            assert budget(*applied(workload, available_memory, one_more.changes)).fits is False
+            assert budget(*apply_changes(workload, available_memory, one_more.changes)).fits is False
 
 
 @given(WORKLOADS, ROOMS)
@@ -305,7 +305,7 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory:
     if budget(workload, silent).fits is False:
         fixes = advise_fit(workload, silent).fixes
         assert bool(fixes) is bool(advise_fit(workload, told).fixes)
-        assert all(fix.unknown for fix in fixes if budget(*applied(workload, silent, fix.changes)).fits is None)
+        assert all(fix.unknown for fix in fixes if budget(*apply_changes(workload, silent, fix.changes)).fits is None)
 
 
 @given(ROOMS)
@@ -315,7 +315,7 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: Avai
         (first, *others) = fix.changes
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:
             one_more = Fix((replace(first, to=int(first.to) + 1), *others))
-            assert budget(*applied(Workload((chat,)), available_memory, one_more.changes)).fits is not True
+            assert budget(*apply_changes(Workload((chat,)), available_memory, one_more.changes)).fits is not True
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))

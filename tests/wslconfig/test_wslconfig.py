@@ -15,7 +15,7 @@ from tests.rows import each_row
 from winhost.findings.condition import find_mistake
 from winhost.model.errors import UsageError
 from winhost.wslconfig.format import HARMLESS, WSLCONF, WSLCONFIG, Dialect, parse
-from winhost.wslconfig.keys import changed, effective, key_of, keys_of
+from winhost.wslconfig.keys import change_keys, key_of, keys_of, read_values
 from winhost.wslconfig.rules import ROWS, HostLimits, lint
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,7 +34,7 @@ def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
     assert [words for words in case.get("words", ()) if words not in found.told] == []
     if "sets" in case:
         dialect = DIALECTS[case.get("file", "wslconfig")]
-        read_out = {f"{section}.{key}": value for (section, key), value in effective(case["text"], dialect).items()}
+        read_out = {f"{section}.{key}": value for (section, key), value in read_values(case["text"], dialect).items()}
         assert read_out == {key: tuple(it) if isinstance(it, list) else it for key, it in case["sets"].items()}
 
 
@@ -71,7 +71,7 @@ def test_each_wsl_knows_as_many_keys_as_its_source_has(wsl: str, keys: int) -> N
 @pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000, "0x" + "f" * 5000, "07" * 3000])
 def test_numbers_of_any_length_are_read(digits: str) -> None:
     assert lint(f"[wsl2]\nprocessors={digits}\nmemory={digits}\n".encode()) is not None
-    assert -(1 << 31) <= int(str(effective(f"[wsl2]\nprocessors={digits}").get(("wsl2", "processors"), 0))) < 1 << 31
+    assert -(1 << 31) <= int(str(read_values(f"[wsl2]\nprocessors={digits}").get(("wsl2", "processors"), 0))) < 1 << 31
 
 
 # --- Properties ------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_what_is_parsed_is_there_to_the_byte(text: str, dialect: Dialect) -> Non
 @given(texts, dialects)
 def test_nothing_is_too_strange_to_be_read(text: str, dialect: Dialect) -> None:
     known = {(key.section, key.name) for key in keys_of(dialect)}
-    assert set(effective(text, dialect)) <= known
+    assert set(read_values(text, dialect)) <= known
 
 
 @given(st.binary(max_size=80) | texts.map(lambda text: text.encode("utf-16-le", "surrogatepass")), dialects)
@@ -120,8 +120,8 @@ def test_no_bytes_break_the_lint(data: bytes, dialect: Dialect) -> None:
 def test_a_value_written_is_the_value_read(text: str, where: tuple[Dialect, str, str], value: str) -> None:
     dialect, section, key = where
     after = tried(text, {(section, key): value}, dialect)
-    assert effective(after, dialect)[section, key] == value
-    assert changed(after, {(section, key): value}, dialect) == after
+    assert read_values(after, dialect)[section, key] == value
+    assert change_keys(after, {(section, key): value}, dialect) == after
 
 
 @given(texts, desired, words)
@@ -134,7 +134,7 @@ def test_a_change_touches_that_key_alone(text: str, where: tuple[Dialect, str, s
         body = line.rstrip("\r\n")
         assert body in left
         left = left[left.index(body) + len(body) :]
-    before, now = dict(effective(text, dialect)), dict(effective(after, dialect))
+    before, now = dict(read_values(text, dialect)), dict(read_values(after, dialect))
     before.pop((section, key), None)
     now.pop((section, key), None)
     assert now == before
@@ -146,24 +146,24 @@ def test_a_key_taken_out_leaves_the_file_as_it_was_before_it(
 ) -> None:
     dialect, section, key = where
     whole = f"[{section}]\n{text}\n\n".replace("\r", "")
-    without = changed(whole, {(section, key): None}, dialect)
-    assert (section, key) not in effective(without, dialect)
-    with_it = changed(without, {(section, key): value}, dialect)
-    assert changed(with_it, {(section, key): None}, dialect) == without
+    without = change_keys(whole, {(section, key): None}, dialect)
+    assert (section, key) not in read_values(without, dialect)
+    with_it = change_keys(without, {(section, key): value}, dialect)
+    assert change_keys(with_it, {(section, key): None}, dialect) == without
 
 
 @given(texts, st.text(min_size=1))
 def test_what_the_format_cannot_hold_is_refused(text: str, value: str) -> None:
     assume(not value.isascii() or "\n" in value)
     with raises("WslConfigRefused") as refused:
-        changed(text, {("wsl2", "vmSwitch"): value})
+        change_keys(text, {("wsl2", "vmSwitch"): value})
     assert "wsl2.vmSwitch" in refused.value.what
 
 
 def tried(text: str, values: dict[tuple[str, str], str | None], dialect: Dialect) -> str:
     """The text changed; where a line that cannot be read is in the way, there is nothing to hold."""
     try:
-        return changed(text, values, dialect)
+        return change_keys(text, values, dialect)
     except UsageError:
         assert text.endswith("\\\r") or any(line.kind not in HARMLESS for line in parse(text, dialect).lines)
         assume(False)
@@ -175,7 +175,7 @@ def tried(text: str, values: dict[tuple[str, str], str | None], dialect: Dialect
 
 def test_a_change_keeps_comments_line_ends_and_what_is_wrong() -> None:
     text = "# ours\r\n[WSL2]\r\nMemory = 8GB  # enough\r\n; old\r\n\r\n[general]\r\n# end"
-    after = changed(
+    after = change_keys(
         text,
         {
             ("wsl2", "memory"): "64GB",
@@ -192,19 +192,19 @@ def test_a_change_keeps_comments_line_ends_and_what_is_wrong() -> None:
 
 def test_the_line_that_counts_is_changed_also_under_its_older_name() -> None:
     text = "[experimental]\nnetworkingMode=mirrored\n[wsl2]\nnetworkingMode=nat\n"
-    after = changed(text, {("wsl2", "networkingMode"): "bridged"})
+    after = change_keys(text, {("wsl2", "networkingMode"): "bridged"})
     assert after == text.replace("mirrored", "bridged")
-    assert changed(text, {("wsl2", "networkingMode"): None}) == "[experimental]\n[wsl2]\n"
+    assert change_keys(text, {("wsl2", "networkingMode"): None}) == "[experimental]\n[wsl2]\n"
 
 
 def test_a_new_file_has_the_line_ends_of_its_system() -> None:
-    assert changed("", {("wsl2", "swap"): "0"}) == "[wsl2]\r\nswap=0\r\n"
-    assert changed("", {("boot", "systemd"): "true"}, WSLCONF) == "[boot]\nsystemd=true\n"
+    assert change_keys("", {("wsl2", "swap"): "0"}) == "[wsl2]\r\nswap=0\r\n"
+    assert change_keys("", {("boot", "systemd"): "true"}, WSLCONF) == "[boot]\nsystemd=true\n"
 
 
 def test_a_value_that_is_so_already_keeps_its_spelling() -> None:
     text = '[wsl2]\nvmSwitch = "External"\n'
-    assert changed(text, {("wsl2", "vmSwitch"): "External"}) == text
+    assert change_keys(text, {("wsl2", "vmSwitch"): "External"}) == text
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_value_that_is_so_already_keeps_its_spelling() -> None:
 )
 def test_what_would_not_be_read_is_not_written(text: str, dialect: Dialect, key: tuple[str, str]) -> None:
     with raises("WslConfigRefused") as refused:
-        changed(text, {key: "1"}, dialect)
+        change_keys(text, {key: "1"}, dialect)
     assert "Mend line" in (refused.value.hint or "")
 
 
 def test_a_key_that_nobody_reads_is_not_written() -> None:
     with raises("WslConfigRefused", match=r"wsl2\.memroy"):
-        changed("", {("wsl2", "memroy"): "8GB"})
+        change_keys("", {("wsl2", "memroy"): "8GB"})

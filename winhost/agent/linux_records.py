@@ -49,9 +49,9 @@ def file_mark(path: str) -> list[int] | None:
     return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
-def not_owned(what: str) -> AgentFault:
+def not_owned_error(what: str) -> AgentFault:
     return AgentFault("Winhost.NotOurs", "PermissionDenied", f"{what} was not made by winhost; it stays.")
 
 
-def foreign_file(path: str) -> AgentFault:
+def foreign_file_error(path: str) -> AgentFault:
     return AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")

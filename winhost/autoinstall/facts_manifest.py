@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
-from winhost.autoinstall.installer_storage import is_blank_serial, letters
+from winhost.autoinstall.installer_storage import is_blank_serial, normalize_name
 from winhost.autoinstall.manifest import (
     DiskManifest,
     MachineIdentity,
     PartitionRecord,
     PartitionRole,
     is_placeholder,
-    normal_guid,
+    normalize_guid,
 )
 from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
@@ -59,7 +59,9 @@ def machine_of(facts: HostFacts) -> MachineIdentity:
         serial = facts.firmware.serial
     except MissingFact:
         serial = None
-    return MachineIdentity(normal_guid(facts.machine_id), None if serial is None or is_placeholder(serial) else serial)
+    return MachineIdentity(
+        normalize_guid(facts.machine_id), None if serial is None or is_placeholder(serial) else serial
+    )
 
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:
@@ -101,7 +103,7 @@ def windows_esp_of(facts: HostFacts) -> str:
     found = [each.key["partition"] for each in facts.all(Partition) if starts_windows(each.state)]
     if len(found) != 1:
         what = f"Windows started from {len(found)} EFI system partitions, and one is needed"
-        raise _preparation_error(what, "Look: winhost detect HOST -o wide")
+        raise _preparation_error(what, "List them: winhost detect HOST -o wide")
     return found[0]
 
 
@@ -142,7 +144,7 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
         why = f"its partition table is {visible(state.style)}, so that neither it nor its partitions have GUIDs"
     elif is_blank_serial(state.guid or disk.key["disk"]) or is_placeholder(state.guid or disk.key["disk"]):
         why = "it has no table and no serial number of its own, so that the installer could not tell it from others"
-    elif not letters(state.model):
+    elif not normalize_name(state.model):
         why = "it has no model, which the installer compares"
     elif state.health == "unhealthy":
         why = "Windows calls it unhealthy"

@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.autoinstall.installer_storage import (
     is_blank_serial,
-    letters,
+    normalize_name,
     section_beside_windows,
     section_of_whole_disks,
 )
@@ -87,7 +87,7 @@ class WholeDisk:
     def __post_init__(self) -> None:
         if is_blank_serial(self.choice.guid or self.choice.serial or ""):
             raise ValueError(f"{self.choice.id} has neither a GUID nor a serial number: nothing names it")
-        if not letters(self.model):
+        if not normalize_name(self.model):
             raise ValueError(f"{self.choice.id} has no model, which the installer compares")
         if self.wipe is not None and self.wipe != self.name:
             raise ValueError(f"the consent names {self.wipe}, and {self.choice.id} is {self.name}")

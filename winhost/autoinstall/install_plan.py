@@ -1,8 +1,8 @@
-"""An installation of Ubuntu on one machine: its plan, and the autoinstall file that is made of it at the moment of use.
+"""An installation of Ubuntu on one machine: its plan, and the autoinstall file that is made from the plan on use.
 
-The plan holds no secret and no consent: a wipe is consented to when media are made. The file holds the SSH host key by
-which winhost knows the machine. It is written as JSON, which YAML is, so that the guard can read and complete it with
-the standard library alone.
+The plan contains no secret and no consent: the user consents to a wipe when media are made. The file contains the SSH
+host key by which winhost will recognize the machine. It is written as JSON, which is also YAML, so that the guard can
+read and complete it with only the standard library.
 """
 
 import json
@@ -32,7 +32,7 @@ from winhost.model.errors import UsageError
 from winhost.model.versions import refuse_other_kind, refuse_other_version
 from winhost.model.yamlfile import load_json
 
-# The medium is mounted there; a file that is fetched comes to the other place.
+# The mount point of the medium, and the folder for fetched files.
 ON_MEDIUM, FETCHED = "/cdrom/winhost", "/run/winhost"
 # The modules that make up each script.
 SCRIPTS = {
@@ -41,8 +41,8 @@ SCRIPTS = {
     "fetch.py": ("fetch_settings.py",),
 }
 _KERNELS = ("generic", "hwe")
-# The installer leaves the key in these two, and cloud-init has it by then.
-_FORGET = (
+# The installer leaves the key in these files; cloud-init has read it by then.
+_REMOVE_KEY_COMMANDS = (
     "rm -f /var/log/installer/autoinstall-user-data /etc/cloud/cloud.cfg.d/99-installer.cfg",
     "touch /etc/cloud/cloud-init.disabled",
 )
@@ -50,8 +50,8 @@ _FORGET = (
 
 @dataclass(frozen=True)
 class InstallSettings:
-    """The settings of the new system. seed: its name, user, keys and network; beside: it goes into a partition that
-    Windows made, and the boot entry of Windows stays first; report: the address for the installer's reports;
+    """The settings of the new system. seed: its name, user, keys and network; beside: it is installed into a partition
+    that Windows made, and the boot entry of Windows stays first; report: the address for the installer's reports;
     local_time: a Windows that stays keeps local time in the hardware clock.
     """
 
@@ -76,7 +76,7 @@ class HostKey:
 
 
 def new_host_key() -> HostKey:
-    """A new Ed25519 key."""
+    """Generate an Ed25519 key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -87,7 +87,7 @@ def new_host_key() -> HostKey:
 
 
 def install_document(settings: InstallSettings, storage: Action, key: HostKey, scripts: str = ON_MEDIUM) -> Action:
-    """The installer's file, which is secret because of the key. scripts: the folder of the guard."""
+    """Make the content of the installer's file, which is secret because of the key. scripts: the guard's folder."""
     data, network = user_data(settings.seed), network_config(settings.seed)
     for adapter in network["ethernets"].values():
         del adapter["set-name"]  # the installer uses the adapter already, under its own name
@@ -95,7 +95,7 @@ def install_document(settings: InstallSettings, storage: Action, key: HostKey, s
         **installer_part(settings, storage, scripts),
         "user-data": {
             **data,
-            "runcmd": [*data["runcmd"], *_FORGET],
+            "runcmd": [*data["runcmd"], *_REMOVE_KEY_COMMANDS],
             "hostname": settings.seed.hostname,
             "ssh_keys": {"ed25519_private": key.private, "ed25519_public": key.public},
         },
@@ -104,7 +104,7 @@ def install_document(settings: InstallSettings, storage: Action, key: HostKey, s
 
 
 def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> Action:
-    """The part of the file that holds neither secrets nor settings of the site."""
+    """Make the part of the file that contains neither secrets nor settings of the site."""
     document: Action = {
         "version": 1,
         "refresh-installer": {"update": False},
@@ -132,8 +132,8 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     return document
 
 
-def written_install(document: Action) -> str:
-    """The text of autoinstall.yaml."""
+def format_install_file(document: Action) -> str:
+    """Return the text of autoinstall.yaml."""
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -143,8 +143,8 @@ EXTRAS = ("criu", "cuda-checkpoint")
 
 @dataclass(frozen=True)
 class NewSystem:
-    """hostname, user and keys; mac: of the network adapter; address: as 192.0.2.10/24, with gateway and name servers,
-    or None for DHCP.
+    """The identity and network of the new system. mac: of the network adapter; address: as 192.0.2.10/24, with gateway
+    and name servers, or None for DHCP.
     """
 
     hostname: str
@@ -158,7 +158,7 @@ class NewSystem:
     timezone: str = "Etc/UTC"
 
     def seed(self) -> GuestSeed:
-        """The seed of the new system. Raises ValueError for wrong addresses, UsageError (SeedUnusable)."""
+        """Return the seed of the new system. Raises ValueError for wrong addresses, UsageError (SeedUnusable)."""
         address = None
         if self.address is not None:
             if self.gateway is None:
@@ -168,8 +168,8 @@ class NewSystem:
         return GuestSeed(self.hostname, self.user, self.keys, self.mac, address)
 
     @property
-    def kernel_words(self) -> str | None:
-        """The network of the installer itself, as the kernel takes it; None with DHCP."""
+    def kernel_ip_argument(self) -> str | None:
+        """The installer's network in the form of the kernel's argument `ip=`; None with DHCP."""
         if self.address is None or self.gateway is None:
             return None
         interface = ip_interface(self.address)
@@ -178,7 +178,8 @@ class NewSystem:
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets. One of the two.
+    """The plan of an installation. beside: the disk with Windows, which stays; whole: disks that Ubuntu gets; one of
+    the two is set.
 
     authorities: the signers that the firmware accepts; None where Secure Boot is off; gpus: by their PCI ids;
     windows_esp: the EFI system partition of Windows, which may be on another disk than beside; local_time: a Windows
@@ -203,7 +204,7 @@ class InstallPlan:
         if self.schema != SCHEMA:
             raise ValueError(f"schema is {self.schema[:60]!r}, not {SCHEMA!r}")
         if (self.beside is None) == (not self.whole):
-            raise ValueError("it has to name a partition beside Windows, or whole disks")
+            raise ValueError("it has to name a partition next to Windows, or whole disks")
         names = [each.name for each in self.whole]
         if len({*names, *(each.choice.id for each in self.whole)}) != 2 * len(names):
             raise ValueError("it names a disk twice")
@@ -217,22 +218,24 @@ class InstallPlan:
         return InstallSettings(system.seed(), beside, system.kernel, system.timezone, report, self.local_time)
 
     def storage(self) -> Action:
-        """The storage section. Raises ValueError, RefusedError (DisksUnusable)."""
+        """Make the storage section. Raises ValueError, RefusedError (DisksUnusable)."""
         if self.beside is not None:
             return storage_beside_windows(self.beside)
         return whole_disks([each.choice for each in self.whole], self.scheme)
 
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
-        """The order that the guard compares with the machine. wiped: names of the disks whose loss was consented to."""
+        """Make the order that the guard compares with the machine. wiped: names of the disks whose wipe the user has
+        consented to.
+        """
         if self.beside is not None:
             return order_beside(self.beside, report, self.windows_esp)
-        # A consent that stands in the file was typed by nobody.
+        # A consent in the file is ignored, because no user has typed it.
         disks = [replace(each, wipe=each.name if each.name in wiped else None) for each in self.whole]
         return order_whole(self.machine, disks, self.scheme, report)
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
-    """The document that the controller hands to the installer, secret because of the key. Raises as `storage` does."""
+    """Make the document that the installer fetches, which is secret because of the key. Raises as `storage` does."""
     document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
     return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
@@ -247,12 +250,14 @@ def read_install_plan(path: Path) -> InstallPlan:
     return load_json(path, InstallPlan, check)
 
 
-def written_install_plan(plan: InstallPlan) -> str:
+def format_install_plan(plan: InstallPlan) -> str:
     return write_document(plan)
 
 
-def afterwards(plan: InstallPlan) -> list[str]:
-    """List in order what to do over SSH once the system has started, where a driver that fails can be tried again."""
+def next_steps(plan: InstallPlan) -> list[str]:
+    """List the steps to do over SSH once the system has started. The driver is one of them, because over SSH it can be
+    tried again if it fails.
+    """
     login = f"{plan.system.user}@{plan.system.hostname}"
     steps = [
         f"Add {plan.system.hostname} to fleet.yaml with kind: linux and the host key that was made for it",

@@ -1,10 +1,11 @@
-"""Runs in the installer: what the firmware starts next, and first. Constant, and of the standard library alone.
+"""Set the system that the firmware starts next, and by default. Runs in the installer; the text is constant, and uses
+only the standard library.
 
-`windows`, where the install failed: sets BootNext to Windows, and restarts. `order`, where it is done: puts Windows
-first in BootOrder, where Ubuntu's installer put itself, and sets BootNext to Ubuntu, once; and leaves the label of the
-target among the files of the boot loader, by which Windows knows that it is done. Only where exactly one entry is
-Windows on the recorded ESP, and one is Ubuntu on that of its disk; each variable is read back, as some firmware takes
-a value and forgets it.
+`windows`, after a failed installation: set BootNext to Windows, and restart. `order`, after a successful one: put
+Windows first in BootOrder, where Ubuntu's installer has put Ubuntu; set BootNext to Ubuntu for one start; and write the
+label of the target next to the boot loader, which tells Windows that the installation is done. Both refuse unless
+exactly one entry starts each of these systems from its recorded ESP. Each variable is read back, because some firmware
+accepts a value without storing it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any
 GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 WINDOWS = "\\efi\\microsoft\\boot\\bootmgfw.efi"
 UBUNTU = "\\efi\\ubuntu\\shimx64.efi"
-ATTRIBUTES = 7  # kept without power, and there while the firmware and while a system runs
+ATTRIBUTES = 7  # non-volatile, with access for boot services and at run time
 MEDIA, HARD_DRIVE, FILE_PATH = 4, 1, 4
 DIGITS = "[0-9A-F]" * 4
 
 
 def nodes(path: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The nodes of a device path: type, subtype and content."""
+    """Yield the nodes of a device path: type, subtype and content."""
     while len(path) >= 4:
         kind, sub, length = struct.unpack_from("<BBH", path)
         if length < 4 or length > len(path):
@@ -54,7 +55,7 @@ def starts(option: bytes, esp: str, loader: str) -> bool:
 
 
 class BootVariables:
-    """The firmware's variables, as Linux shows them."""
+    """The firmware's boot variables, in the file system in which Linux shows them."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "sys/firmware/efi/efivars"
@@ -63,7 +64,7 @@ class BootVariables:
         return self._folder / f"{name}-{GLOBAL}"
 
     def entry(self, esp: str, loader: str) -> int:
-        """The one entry that starts that loader. Raises ValueError."""
+        """Return the number of the only entry that starts this loader from this ESP. Raises ValueError."""
         files = sorted(self._folder.glob(f"Boot{DIGITS}-{GLOBAL}"))
         found = [int(file.name[4:8], 16) for file in files if starts(file.read_bytes()[4:], esp, loader)]
         if len(found) != 1:
@@ -76,29 +77,32 @@ class BootVariables:
         return [number for (number,) in struct.iter_unpack("<H", raw)]
 
     def write(self, name: str, numbers: list[int]) -> None:
-        """Raises OSError where it reads back as something else."""
+        """Write a list of entries. Raises OSError if the firmware did not store it."""
         self._file(name).write_bytes(struct.pack(f"<I{len(numbers)}H", ATTRIBUTES, *numbers))
         if self.read(name) != numbers:
             raise OSError(f"{name} reads back as something else")
 
 
-def windows_next(order: dict[str, Any], firmware: BootVariables) -> None:
+def start_windows_next(order: dict[str, Any], firmware: BootVariables) -> None:
     firmware.write("BootNext", [firmware.entry(order["windows_esp"], WINDOWS)])
 
 
-def windows_first(order: dict[str, Any], firmware: BootVariables) -> None:
+def put_windows_first(order: dict[str, Any], firmware: BootVariables) -> None:
     first, now = firmware.entry(order["windows_esp"], WINDOWS), firmware.read("BootOrder")
     if now[:1] != [first]:
         firmware.write("BootOrder", list(dict.fromkeys([first, *now])))
     firmware.write("BootNext", [firmware.entry(order["linux_esp"], UBUNTU)])
 
 
-def mark(order: dict[str, Any], root: Path) -> None:
+def write_label(order: dict[str, Any], root: Path) -> None:
     for label in (disk["label"] for disk in order.get("disks", ()) if "label" in disk):
         (root / "target/boot/efi/EFI/ubuntu/winhost.txt").write_text(f"{label}\n", "ascii")
 
 
-VERBS: dict[str, Callable[[dict[str, Any], BootVariables], None]] = {"windows": windows_next, "order": windows_first}
+VERBS: dict[str, Callable[[dict[str, Any], BootVariables], None]] = {
+    "windows": start_windows_next,
+    "order": put_windows_first,
+}
 
 
 def main(verb: str, folder: Path, root: Path = Path("/")) -> int:
@@ -106,7 +110,7 @@ def main(verb: str, folder: Path, root: Path = Path("/")) -> int:
         order = json.loads((folder / "guard.json").read_text("utf-8"))
         VERBS[verb](order, BootVariables(root))
         if verb == "order":
-            mark(order, root)
+            write_label(order, root)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"winhost: {verb}: the firmware's boot entries are not as they should be: {error}\n")
         return 1

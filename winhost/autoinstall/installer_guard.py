@@ -3,8 +3,9 @@ from it. Runs in the installer before it writes.
 
 The text is constant, and uses only the standard library and the YAML parser that every such installer has. The guard
 reads partition tables itself, because the kernel's numbers of partitions are not those of Windows. It writes one file:
-the installer's own, whose storage section matches no disk until then. Any difference ends it with 1 and a line with a
-code, before the first write to a disk. It runs before the other early commands, and once more after them.
+the installer's own, whose storage section matches no disk until then. Any difference ends it with exit
+code 1 and a line with a code, before the first write to a disk. It runs before the other early commands, and once more
+after them.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from winhost.autoinstall.installer_storage import (
     GuardStop,
     check_commands,
     check_storage,
-    installer_document,
     is_blank_serial,
-    letters,
-    plain,
+    normalize_name,
+    normalize_serial,
+    read_installer_document,
     section_of,
 )
 
@@ -65,7 +66,9 @@ class InstallDisk:
         self.path = f"/dev/{name}"
         self.size = int(self._read_text("size", "0")) * 512  # in units of 512 bytes, also for larger sectors
         self.sector = int(self._read_text("queue/logical_block_size", "512"))
-        self.serials = {plain(self._read_text(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")}
+        self.serials = {
+            normalize_serial(self._read_text(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")
+        }
         self.vendor, self.model = self._read_text("device/vendor", ""), self._read_text("device/model", "")
         self.guid: str | None = None
         self.entries: list[TableEntry] = []
@@ -91,8 +94,8 @@ class InstallDisk:
         length, crc = struct.unpack_from("<II", raw, 12)
         own, other = struct.unpack_from("<QQ", raw, 24)
         first, count, width, sum_ = struct.unpack_from("<QIII", raw, 72)
-        good = length == 92 and zlib.crc32(raw[:16] + bytes(4) + raw[20:]) == crc and own * self.sector == offset
-        if not good or width != 128 or count > 1024:
+        is_valid = length == 92 and zlib.crc32(raw[:16] + bytes(4) + raw[20:]) == crc and own * self.sector == offset
+        if not is_valid or width != 128 or count > 1024:
             return None
         array = self.read(first * self.sector, count * width)
         return (guid_at(raw, 56), other, array) if zlib.crc32(array) == sum_ else None
@@ -103,10 +106,10 @@ class InstallDisk:
             raise GuardStop("table-elsewhere", f"the table of {self.path} was made for a disk of another size")
         backup = self._header(self.alternate * self.sector)
         if backup is None or backup[0] != self.guid or backup[2] != self._array:
-            raise GuardStop("table-backup", f"the backup of the table of {self.path} is damaged or another one")
+            raise GuardStop("table-backup", f"the backup of the table of {self.path} is damaged, or differs from it")
         kinds = [kind for kind in self.read(446, 64)[4::16] if kind]
         if self.read(510, 2) != b"\x55\xaa" or kinds != [0xEE]:
-            raise GuardStop("table-hybrid", f"{self.path} has an MBR beside its GPT that names partitions")
+            raise GuardStop("table-hybrid", f"{self.path} has an MBR next to its GPT that names partitions")
 
     def check_kernel(self) -> None:
         """Check that the kernel's partitions are those of the table, because the installer uses the kernel's."""
@@ -118,29 +121,29 @@ class InstallDisk:
         if kernel_partitions != seen:
             raise GuardStop("kernel-table", f"the kernel has other partitions of {self.path} than its table")
 
-    def is_called(self, model: str) -> bool:
-        """Tell whether this model name of Windows fits the kernel's name. Windows may put the vendor or the bus first,
-        and both truncate names to the fields of SCSI.
+    def has_model_name(self, model: str) -> bool:
+        """Tell whether this model name of Windows matches the kernel's name. Windows may put the vendor or the bus
+        first, and both truncate names to the fields of SCSI.
         """
-        wanted = {letters(model), letters(re.sub(r"^(NVMe|ATA) ", "", model))}
-        found = {letters(self.model), letters(self.vendor + self.model)}
-        for one, other in ((one, other) for one in wanted for other in found):
-            short, long = sorted((one, other), key=len)
-            if one == other != "" or (len(short) >= CUT and long.startswith(short)):
+        expected = {normalize_name(model), normalize_name(re.sub(r"^(NVMe|ATA) ", "", model))}
+        found = {normalize_name(self.model), normalize_name(self.vendor + self.model)}
+        for name, kernel_name in ((name, kernel_name) for name in expected for kernel_name in found):
+            short, long = sorted((name, kernel_name), key=len)
+            if name == kernel_name != "" or (len(short) >= CUT and long.startswith(short)):
                 return True
         return False
 
     def holders(self, number: int | None = None) -> list[str]:
         """List the devices that use this disk or one of its partitions: RAID, LVM, crypt."""
         parts = [file.parent for file in self._sys.glob("*/partition")]
-        those = [part for part in parts if number in (None, int((part / "partition").read_text()))]
-        folders = [*((part / "holders") for part in those), *([self._sys / "holders"] if number is None else [])]
+        selected = [part for part in parts if number in (None, int((part / "partition").read_text()))]
+        folders = [*((part / "holders") for part in selected), *([self._sys / "holders"] if number is None else [])]
         return sorted(each.name for folder in folders if folder.is_dir() for each in folder.iterdir())
 
     def node(self, number: int) -> str:
         return f"{self.path}{'p' if self.path[-1].isdigit() else ''}{number}"
 
-    def first_trace(self, offset: int, size: int) -> int | None:
+    def find_data(self, offset: int, size: int) -> int | None:
         """Return the offset of the first data in this region of the disk; None if it counts as blank."""
         zeros = bytes(MIB)
         with self.device.open("rb") as file:
@@ -151,21 +154,23 @@ class InstallDisk:
                     return at + len(data) - len(data.lstrip(b"\0"))
         return None
 
-    def kind_at(self, trace: int, offset: int, end: int) -> str:
-        """Return the type that libblkid sees around a trace, with a header at its MiB or at the start of the bytes."""
-        for at in dict.fromkeys((max(offset, trace // MIB * MIB), offset)):
+    def describe_data(self, trace: int, offset: int, end: int) -> str:
+        """Describe data at an offset by the type that libblkid finds, with a header at the start of its MiB or of the
+        region.
+        """
+        for start in dict.fromkeys((max(offset, trace // MIB * MIB), offset)):
             with suppress(GuardStop):
-                found = self.signature(at, end - at)
+                found = self.signature(start, end - start)
                 if kind := found.get("TYPE") or found.get("PTTYPE"):
-                    return f"{kind} at {at}"
+                    return f"{kind} at {start}"
         return f"data at {trace}"
 
     def signature(self, offset: int = 0, size: int | None = None) -> dict[str, str]:
         """Return the signature that libblkid finds in this region of the disk; empty if there is none."""
-        words = ["--probe", "--output", "export", "--offset", str(offset), "--size", str(size or self.size)]
+        arguments = ["--probe", "--output", "export", "--offset", str(offset), "--size", str(size or self.size)]
         try:
-            ran = subprocess.run(  # noqa: S603 - constant words, numbers and a name that the kernel gave
-                ["blkid", *words, str(self.device)],  # noqa: S607 - as the installer finds it
+            ran = subprocess.run(  # noqa: S603 - constant arguments, numbers and a name that the kernel gave
+                ["blkid", *arguments, str(self.device)],  # noqa: S607 - as the installer finds it
                 capture_output=True,
                 timeout=120,
             )
@@ -180,8 +185,9 @@ class InstallDisk:
 
 
 def checked_ranges(offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """Offsets and lengths, none longer than a MiB. Samples begin at multiples of a MiB, as partitions do, each at an
-    arbitrary one of its share of the disk, so that nothing that recurs is missed throughout.
+    """Yield the offsets and lengths of the ranges to check, none longer than a MiB. Samples begin at multiples of a
+    MiB, as partitions do. Each is at an arbitrary position in its share of the disk, so that a periodic pattern of data
+    cannot avoid all samples.
     """
     begin = min(size, GIB)
     end = min(size - begin, END)
@@ -205,7 +211,7 @@ def entries_of(array: bytes, sector: int) -> Iterator[TableEntry]:
             yield TableEntry(number, guid_at(array, at + 16), guid_at(array, at), first * sector, size)
 
 
-def disks(root: Path) -> list[InstallDisk]:
+def read_disks(root: Path) -> list[InstallDisk]:
     names = sorted(path.name for path in (root / "sys/block").iterdir() if not VIRTUAL_DEVICES.match(path.name))
     found = [InstallDisk(root, name) for name in names if (root / "dev" / name).exists()]
     return [disk for disk in found if disk.size]
@@ -220,8 +226,8 @@ def check_machine(order: Any, root: Path) -> None:
     found = {name: file.read_text(errors="replace").strip() if file.is_file() else "" for name, file in files.items()}
     if found["uuid"].lower() != order["machine"]["uuid"]:
         raise GuardStop("machine-uuid", "this is another machine: its SMBIOS UUID differs")
-    wanted = order["machine"].get("serial")
-    if wanted is not None and found["serial"] != wanted:
+    serial = order["machine"].get("serial")
+    if serial is not None and found["serial"] != serial:
         raise GuardStop("machine-serial", "this is another machine: its serial number differs")
 
 
@@ -233,21 +239,21 @@ def check_firmware(root: Path) -> None:
         raise GuardStop("not-uefi", "this system was not started by UEFI")
 
 
-def the_disk(wanted: Any, found: list[InstallDisk]) -> InstallDisk:
+def find_disk(ordered: Any, found: list[InstallDisk]) -> InstallDisk:
     """Find the one disk that the order names, by the GUID of its table, or without a table by its serial number."""
-    if wanted.get("guid"):
-        those = [disk for disk in found if disk.guid == wanted["guid"]]
-        name = f"GUID {wanted['guid']}"
+    if ordered.get("guid"):
+        matches = [disk for disk in found if disk.guid == ordered["guid"]]
+        name = f"GUID {ordered['guid']}"
     else:
-        if is_blank_serial(wanted["serial"]):
-            raise GuardStop("order", f"the serial number {wanted['serial']!r} names no disk")
-        those = [disk for disk in found if plain(wanted["serial"]) in disk.serials]
-        name = f"serial number {wanted['serial']}"
-    if not those:
+        if is_blank_serial(ordered["serial"]):
+            raise GuardStop("order", f"the serial number {ordered['serial']!r} names no disk")
+        matches = [disk for disk in found if normalize_serial(ordered["serial"]) in disk.serials]
+        name = f"serial number {ordered['serial']}"
+    if not matches:
         raise GuardStop("disk-absent", f"no disk has the {name}")
-    if len(those) > 1:
-        raise GuardStop("disk-cloned", f"{' and '.join(disk.path for disk in those)} both have the {name}")
-    return those[0]
+    if len(matches) > 1:
+        raise GuardStop("disk-cloned", f"{' and '.join(disk.path for disk in matches)} both have the {name}")
+    return matches[0]
 
 
 def check_no_clone(disk: InstallDisk, found: list[InstallDisk]) -> None:
@@ -260,52 +266,52 @@ def check_no_clone(disk: InstallDisk, found: list[InstallDisk]) -> None:
             raise GuardStop("partition-cloned", f"{other.path} has partitions with the GUIDs of those of {disk.path}")
 
 
-def check_disk(wanted: Any, disk: InstallDisk, root: Path) -> None:
-    if disk.size != wanted["size"]:
-        raise GuardStop("disk-size", f"{disk.path} has {disk.size} bytes, not {wanted['size']}")
-    if disk.sector != wanted["sector"]:
-        raise GuardStop("sector-size", f"{disk.path} has sectors of {disk.sector} bytes, not {wanted['sector']}")
-    if wanted.get("guid"):
+def check_disk(ordered: Any, disk: InstallDisk, root: Path) -> None:
+    if disk.size != ordered["size"]:
+        raise GuardStop("disk-size", f"{disk.path} has {disk.size} bytes, not {ordered['size']}")
+    if disk.sector != ordered["sector"]:
+        raise GuardStop("sector-size", f"{disk.path} has sectors of {disk.sector} bytes, not {ordered['sector']}")
+    if ordered.get("guid"):
         disk.check_table()
         disk.check_kernel()
-        check_partitions(wanted["partitions"], disk)
+        check_partitions(ordered["partitions"], disk)
     if "TYPE" in (found := disk.signature()):
         raise GuardStop("disk-superblock", f"{disk.path} as a whole is of {found['TYPE']}")
-    if wanted["use"] == "whole":
-        check_whole(wanted, disk, root)
+    if ordered["use"] == "whole":
+        check_whole(ordered, disk, root)
     else:
-        check_beside(wanted, disk, root)
+        check_beside(ordered, disk, root)
 
 
-def check_partitions(wanted: list[Any], disk: InstallDisk) -> None:
+def check_partitions(ordered: list[Any], disk: InstallDisk) -> None:
     """Check that the partitions are the same, each with its offset, size and type."""
-    there = {entry.guid: entry for entry in disk.entries}
-    if len(there) != len(disk.entries):
+    entries = {entry.guid: entry for entry in disk.entries}
+    if len(entries) != len(disk.entries):
         raise GuardStop("partition-twice", f"two partitions of {disk.path} have the same GUID")
-    names = {each["guid"] for each in wanted}
-    if lost := names - set(there):
-        raise GuardStop("partition-missing", f"{disk.path} has no partition {min(lost)}")
-    if more := set(there) - names:
-        raise GuardStop("partition-extra", f"{disk.path} has a partition that was not there: {min(more)}")
-    for each in wanted:
-        entry = there[each["guid"]]
+    names = {each["guid"] for each in ordered}
+    if missing := names - set(entries):
+        raise GuardStop("partition-missing", f"{disk.path} has no partition {min(missing)}")
+    if extra := set(entries) - names:
+        raise GuardStop("partition-extra", f"{disk.path} has a partition that is not in the order: {min(extra)}")
+    for each in ordered:
+        entry = entries[each["guid"]]
         for field, code in (("offset", "moved"), ("size", "resized"), ("type", "type")):
             if getattr(entry, field) != each[field]:
                 what = f"{field} of {entry.guid} is {getattr(entry, field)}, not {each[field]}"
                 raise GuardStop(f"partition-{code}", what)
 
 
-def check_beside(wanted: Any, disk: InstallDisk, root: Path) -> None:
+def check_beside(ordered: Any, disk: InstallDisk, root: Path) -> None:
     """Check that each partition has the same file system as before, and that the target is empty."""
-    there = {entry.guid: entry for entry in disk.entries}
-    target = [each for each in wanted["partitions"] if each["role"] == "target"]
+    entries = {entry.guid: entry for entry in disk.entries}
+    target = [each for each in ordered["partitions"] if each["role"] == "target"]
     if len(target) != 1:
         raise GuardStop("order", "the order does not name one target")
-    for each in wanted["partitions"]:
-        entry = there[each["guid"]]
+    for each in ordered["partitions"]:
+        entry = entries[each["guid"]]
         if each["role"] == "target":
             check_unused(disk, entry.number, root)
-            check_target(wanted["label"], disk, entry)
+            check_target(ordered["label"], disk, entry)
         elif each.get("filesystem"):
             kind = disk.signature(entry.offset, entry.size).get("TYPE", "none")
             if kind != each["filesystem"]:
@@ -316,25 +322,27 @@ def check_target(label: str, disk: InstallDisk, entry: TableEntry) -> None:
     found = disk.signature(entry.offset, entry.size)
     if found.get("TYPE") == "ntfs" and found.get("LABEL") == label:
         return
-    trace = disk.first_trace(entry.offset, entry.size)
+    trace = disk.find_data(entry.offset, entry.size)
     if found or trace is not None:
-        kind = found.get("TYPE") or disk.kind_at(trace or entry.offset, entry.offset, entry.offset + entry.size)
+        kind = found.get("TYPE") or disk.describe_data(trace or entry.offset, entry.offset, entry.offset + entry.size)
         raise GuardStop("target-not-blank", f"{disk.node(entry.number)} holds {kind}, and not under the label {label}")
 
 
-def check_whole(wanted: Any, disk: InstallDisk, root: Path) -> None:
+def check_whole(ordered: Any, disk: InstallDisk, root: Path) -> None:
     """Check the consent to the wipe of this disk, which quotes its name. A disk without a table must be blank as well,
     because the person who consented could not know what is on it.
     """
     check_unused(disk, None, root)
-    if wanted.get("wipe") != (wanted.get("guid") or wanted["serial"]):
+    if ordered.get("wipe") != (ordered.get("guid") or ordered["serial"]):
         raise GuardStop("no-consent", f"nobody consented to the wipe of {disk.path} by its GUID or serial number")
-    if not disk.is_called(wanted["model"]):
-        raise GuardStop("disk-model", f"{disk.path} is a {disk.model or 'disk of no model'}, not a {wanted['model']}")
-    if not wanted.get("guid") and (trace := disk.first_trace(0, disk.size)) is not None:
-        kind = disk.kind_at(trace, 0, disk.size)
-        words = f"{disk.path} was told to have no partition table, and is not blank: {kind}. With a GPT it can be wiped"
-        raise GuardStop("not-blank", f"{words} by its GUID: in Windows, Initialize-Disk; then detect and plan again")
+    if not disk.has_model_name(ordered["model"]):
+        raise GuardStop("disk-model", f"{disk.path} is a {disk.model or 'disk of no model'}, not a {ordered['model']}")
+    if not ordered.get("guid") and (trace := disk.find_data(0, disk.size)) is not None:
+        kind = disk.describe_data(trace, 0, disk.size)
+        problem = (
+            f"{disk.path} has no partition table in the order, and is not blank: {kind}. With a GPT it can be wiped"
+        )
+        raise GuardStop("not-blank", f"{problem} by its GUID: in Windows, Initialize-Disk; then detect and plan again")
 
 
 def check_unused(disk: InstallDisk, number: int | None, root: Path) -> None:
@@ -348,22 +356,24 @@ def check_unused(disk: InstallDisk, number: int | None, root: Path) -> None:
         raise GuardStop("in-use", f"{disk.path} is in use by {', '.join(holders)}")
 
 
-# --- What the installer is told then ---------------------------------------------------------------------------------
+# --- The storage section for the installer --------------------------------------------------------------------------
 
 
-def resolved(storage: Any, found: dict[str, InstallDisk]) -> Any:
-    """The storage section with this machine's disks, by the ids that they have there, and the table's numbers."""
+def resolve_disks(storage: Any, found: dict[str, InstallDisk]) -> Any:
+    """Return the storage section with the paths of this machine's disks, and the partition numbers of their tables.
+    found: disks by their ids in the section.
+    """
     config = []
     for action in storage["config"]:
-        here = dict(action)
-        if here.get("type") == "disk":
-            if here.pop("serial", "") != UNRESOLVED or here["id"] not in found:
-                raise GuardStop("order", f"the disk {here['id']} of the order is none that was compared")
-            here["path"] = found[here["id"]].path
-        elif here.get("type") == "partition" and here.get("preserve"):
-            numbers = {entry.offset: entry.number for entry in found[here["device"]].entries}
-            here["number"] = numbers[here["offset"]]
-        config.append(here)
+        resolved = dict(action)
+        if resolved.get("type") == "disk":
+            if resolved.pop("serial", "") != UNRESOLVED or resolved["id"] not in found:
+                raise GuardStop("order", f"the disk {resolved['id']} of the order was not compared")
+            resolved["path"] = found[resolved["id"]].path
+        elif resolved.get("type") == "partition" and resolved.get("preserve"):
+            numbers = {entry.offset: entry.number for entry in found[resolved["device"]].entries}
+            resolved["number"] = numbers[resolved["offset"]]
+        config.append(resolved)
     return {**storage, "config": config}
 
 
@@ -375,20 +385,20 @@ def check(folder: Path, root: Path, *, again: bool = False) -> None:
     order = json.loads((folder / "guard.json").read_text("utf-8"))
     check_firmware(root)
     check_machine(order, root)
-    present = disks(root)
+    present = read_disks(root)
     found: dict[str, InstallDisk] = {}
-    for wanted in order["disks"]:
-        found[wanted["id"]] = the_disk(wanted, present)
-        check_no_clone(found[wanted["id"]], present)
-        check_disk(wanted, found[wanted["id"]], root)
+    for ordered in order["disks"]:
+        found[ordered["id"]] = find_disk(ordered, present)
+        check_no_clone(found[ordered["id"]], present)
+        check_disk(ordered, found[ordered["id"]], root)
     if len({disk.path for disk in found.values()}) != len(order["disks"]):
         raise GuardStop("order", "two disks of the order are the same one")
     file, started_by = root / "autoinstall.yaml", root / "cdrom/autoinstall.yaml"
-    installer, unresolved = installer_document(file), section_of(order)
-    for each in [installer, *([installer_document(started_by)] if started_by.exists() else [])]:
+    installer, unresolved = read_installer_document(file), section_of(order)
+    for each in [installer, *([read_installer_document(started_by)] if started_by.exists() else [])]:
         check_commands(each, str(folder))
-    check_storage(installer, resolved(unresolved, found) if again else unresolved)
-    installer["storage"] = resolved(unresolved, found)
+    check_storage(installer, resolve_disks(unresolved, found) if again else unresolved)
+    installer["storage"] = resolve_disks(unresolved, found)
     temporary = file.with_suffix(".resolved")
     temporary.unlink(missing_ok=True)  # it has the same secrets as the file, so only root can read it as well
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
@@ -399,27 +409,27 @@ def check(folder: Path, root: Path, *, again: bool = False) -> None:
 
 
 def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
-    words = ""
+    problem = ""
     try:
         check(folder, root, again=again)
     except GuardStop as stop:
-        words = str(stop)
+        problem = str(stop)
     except OSError as error:
-        words = f"unreadable: {error.filename}: {error.strerror}"
+        problem = f"unreadable: {error.filename}: {error.strerror}"
     except Exception as error:  # noqa: BLE001 - after any error the comparison is not complete
-        words = f"defect: {error!r}"
-    said = f"stopped before the first write: {words}" if words else "this machine and its disks are as they were told"
-    sys.stderr.write(f"winhost guard: {said}\n")
-    report(folder, bool(words), said)
-    return int(bool(words))
+        problem = f"defect: {error!r}"
+    message = f"stopped before the first write: {problem}" if problem else "this machine and its disks match the order"
+    sys.stderr.write(f"winhost guard: {message}\n")
+    report(folder, bool(problem), message)
+    return int(bool(problem))
 
 
-def report(folder: Path, stopped: bool, words: str) -> None:
+def report(folder: Path, stopped: bool, message: str) -> None:
     """Report to the controller, in the form of the installer's own reports; a failure to do so changes nothing."""
     event = {"name": "winhost/guard", "event_type": "finish", "result": "FAIL" if stopped else "SUCCESS"}
     with suppress(Exception):
         address = json.loads((folder / "guard.json").read_text("utf-8"))["report"]
-        data = json.dumps({**event, "description": words}).encode()
+        data = json.dumps({**event, "description": message}).encode()
         request = urllib.request.Request(address, data, {"Content-Type": "application/json"})  # noqa: S310
         urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 - the address is that of the order
 

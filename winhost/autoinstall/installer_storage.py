@@ -33,14 +33,14 @@ _FLAGS: dict[str, dict[str, Any]] = {
 
 
 class GuardStop(Exception):
-    """Nothing may be written. code: of the reason; words: what was found."""
+    """The reason why the guard stops the installer, as a code and a message."""
 
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(f"{code}: {words}")
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
         self.code = code
 
 
-def plain(serial: str) -> str:
+def normalize_serial(serial: str) -> str:
     """Return a serial number without the prefixes and fillers of Windows, NVMe and SCSI."""
     return (
         re.sub(r"^(eui|naa|nvme|uuid|t10)\.", "", serial.strip().lower().rstrip(".")).replace("_", "").replace(" ", "")
@@ -49,10 +49,11 @@ def plain(serial: str) -> str:
 
 def is_blank_serial(serial: str) -> bool:
     """Tell whether this is not a serial number: disks without one report dashes, blanks or zeros."""
-    return not plain(serial).strip("-.0")
+    return not normalize_serial(serial).strip("-.0")
 
 
-def letters(name: str) -> str:
+def normalize_name(name: str) -> str:
+    """Return the letters and digits of a name, in lower case."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -100,8 +101,8 @@ def section_of_whole_disks(disks: Sequence[tuple[str, int]], raid: int | None, *
     for name, _ in disks:
         config.append(_disk(name, preserve=False))
         esp = {"flag": "boot", "grub_device": True}
-        config.append(_new(f"{name}-esp", name, 1, (_MIB, _ESP), ESP_TYPE) | esp)
-        config.append(_new(f"{name}-rest", name, 2, (_MIB + _ESP, room), LINUX_TYPE))
+        config.append(_new_partition(f"{name}-esp", name, 1, (_MIB, _ESP), ESP_TYPE) | esp)
+        config.append(_new_partition(f"{name}-rest", name, 2, (_MIB + _ESP, room), LINUX_TYPE))
     first, *others = [name for name, _ in disks]
     config += _file_system(f"{first}-esp", "vfat", "/boot/efi")
     config += [_format(f"{name}-esp", "vfat") for name in others]
@@ -111,8 +112,8 @@ def section_of_whole_disks(disks: Sequence[tuple[str, int]], raid: int | None, *
         array = {"type": "raid", "id": "md-0", "name": "md0", "raidlevel": raid, "spare_devices": []}
         config.append({**array, "devices": members})
         count = len(disks)
-        kept = {0: count, 1: 1, 5: count - 1, 6: count - 2, 10: count // 2}[raid]
-        device, room = "md-0", kept * (room - _RAID_RESERVE)
+        data_disks = {0: count, 1: 1, 5: count - 1, 6: count - 2, 10: count // 2}[raid]
+        device, room = "md-0", data_disks * (room - _RAID_RESERVE)
     return _section(config + (_volumes(device, room) if lvm else _file_system(device, "ext4", "/")))
 
 
@@ -121,9 +122,9 @@ def _disk(name: str, *, preserve: bool) -> dict[str, Any]:
     return action if preserve else {**action, "wipe": "superblock-recursive"}
 
 
-def _new(name: str, device: str, number: int, region: tuple[int, int], kind: str) -> dict[str, Any]:
-    at = {"device": device, "number": number, "offset": region[0], "size": region[1]}
-    return {"type": "partition", "id": name, **at, "partition_type": kind, "wipe": "superblock"}
+def _new_partition(name: str, device: str, number: int, region: tuple[int, int], kind: str) -> dict[str, Any]:
+    position = {"device": device, "number": number, "offset": region[0], "size": region[1]}
+    return {"type": "partition", "id": name, **position, "partition_type": kind, "wipe": "superblock"}
 
 
 def _volumes(device: str, room: int) -> list[dict[str, Any]]:
@@ -163,7 +164,7 @@ def guard_commands(folder: str) -> list[str]:
     return [f"{PYTHON} {folder}/guard.py", f"{PYTHON} {folder}/guard.py {SECOND_RUN}"]
 
 
-def installer_document(file: Path) -> dict[str, Any]:
+def read_installer_document(file: Path) -> dict[str, Any]:
     """Read the installer's file: JSON if winhost wrote it, YAML if the installer wrote it from user data, vendor data
     or the kernel's command line, as merged by cloud-init.
     """
@@ -174,7 +175,7 @@ def installer_document(file: Path) -> dict[str, Any]:
         try:
             import yaml
         except ImportError:
-            raise GuardStop("installer-file", f"{file} is not JSON, and there is no reader of YAML here") from None
+            raise GuardStop("installer-file", f"{file} is not JSON, and this installer has no YAML parser") from None
         try:
             whole = yaml.safe_load(text)
         except yaml.YAMLError:
@@ -183,7 +184,7 @@ def installer_document(file: Path) -> dict[str, Any]:
         raise GuardStop("installer-file", f"{file} is not a mapping")
     inner = whole.get("autoinstall", whole)
     if not isinstance(inner, dict) or ("autoinstall" in whole and len(whole) > 1):
-        raise GuardStop("installer-file", f"{file} has other keys beside `autoinstall`, or no mapping there")
+        raise GuardStop("installer-file", f"{file} has other keys next to `autoinstall`, or no mapping in it")
     return inner
 
 
@@ -193,33 +194,34 @@ def check_commands(document: Mapping[str, Any], folder: str) -> None:
     after_fetch = commands[1:] if commands[:1] == [FETCHING] else commands
     first, last = guard_commands(folder)
     if after_fetch[:1] != [first] or after_fetch[-1:] != [last]:
-        raise GuardStop("early-commands", f"they have to begin with `{first}` and to end with `{last}`")
+        raise GuardStop("early-commands", f"they must begin with `{first}` and end with `{last}`")
 
 
-def check_storage(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Check that the installer would do with disks exactly what follows from the order. For omitted values the
-    installer uses defaults: without a storage section it wipes the largest disk.
+def check_storage(document: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Check that the installer's storage section is the expected one, which follows from the order. The installer has
+    defaults for omitted values: without a storage section it wipes the largest disk.
     """
     interactive = document.get("interactive-sections") or []
     if interactive and (not isinstance(interactive, list) or {"*", "storage"} & set(map(str, interactive))):
         raise GuardStop("storage", "the installer would ask for its disks (interactive-sections)")
     if "storage" not in document:
         raise GuardStop("storage", "the installer's file has no storage section: it would wipe the largest disk")
-    found, told = normal(document["storage"]), normal(wanted)
-    if found != told:
-        raise GuardStop("storage", f"the installer's file differs from the order: {difference(found, told)}")
+    found, ordered = normalize_storage(document["storage"]), normalize_storage(expected)
+    if found != ordered:
+        difference = describe_difference(found, ordered)
+        raise GuardStop("storage", f"the installer's file differs from the order: {difference}")
 
 
-def normal(storage: Any) -> Any:
-    """Normalize equivalent sections: drop values of actions that mean the same as their absence, and write GUIDs in
+def normalize_storage(storage: Any) -> Any:
+    """Make equivalent sections equal: drop values of actions that mean the same as their absence, and write GUIDs in
     lower case. `false` in `grub` is kept, because it is not the default there.
     """
     if not isinstance(storage, dict) or not isinstance(storage.get("config"), list):
         return storage
-    return {**storage, "config": [_normal_action(each) for each in storage["config"]]}
+    return {**storage, "config": [_normalize_action(each) for each in storage["config"]]}
 
 
-def _normal_action(action: Any) -> Any:
+def _normalize_action(action: Any) -> Any:
     if not isinstance(action, dict):
         return action
     kept = {
@@ -231,15 +233,15 @@ def _normal_action(action: Any) -> Any:
     return {**kept, "partition_type": kind.lower()} if isinstance(kind, str) else kept
 
 
-def difference(found: Any, told: Any, path: str = "storage") -> str:
+def describe_difference(found: Any, expected: Any, path: str = "storage") -> str:
     """Describe the first difference."""
     pairs: list[tuple[Any, Any, Any]] = []
-    if isinstance(found, dict) and isinstance(told, dict):
-        pairs = [(key, found.get(key), told.get(key)) for key in sorted({*found, *told}, key=str)]
-    elif isinstance(found, list) and isinstance(told, list) and len(found) == len(told):
-        pairs = list(zip(range(len(told)), found, told, strict=True))
-    for key, one, other in pairs:
-        if one != other:
-            name = other.get("id", key) if isinstance(other, dict) else key
-            return difference(one, other, f"{path}.{name}")
-    return f"{path} is {str(found)[:80]}, and not {str(told)[:80]}"
+    if isinstance(found, dict) and isinstance(expected, dict):
+        pairs = [(key, found.get(key), expected.get(key)) for key in sorted({*found, *expected}, key=str)]
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = list(zip(range(len(expected)), found, expected, strict=True))
+    for key, found_value, expected_value in pairs:
+        if found_value != expected_value:
+            name = expected_value.get("id", key) if isinstance(expected_value, dict) else key
+            return describe_difference(found_value, expected_value, f"{path}.{name}")
+    return f"{path} is {str(found)[:80]}, and not {str(expected)[:80]}"

@@ -33,7 +33,7 @@ from winhost.resources.windows.disks import BASIC_DATA, DYNAMIC, EFI, RECOVERY, 
 Findings = Iterator[Observation]
 
 
-def sections(context: AutoinstallContext) -> Findings:
+def check_sections(context: AutoinstallContext) -> Findings:
     """Find repeated keys, a missing section, and keys next to the section, which only a cloud-config may have."""
     file = context.file
     for loc in file.twice:
@@ -46,7 +46,7 @@ def sections(context: AutoinstallContext) -> Findings:
                 yield context.observe((), "beside-section", key=key)
 
 
-def top_keys(context: AutoinstallContext) -> Findings:
+def check_top_keys(context: AutoinstallContext) -> Findings:
     """Find keys that the installer does not know: it refuses or ignores them."""
     sections = schema()["sections"]
     for keys, shape in (((), sections), (("storage",), sections["storage"]), (("ssh",), sections["ssh?"])):
@@ -57,7 +57,7 @@ def top_keys(context: AutoinstallContext) -> Findings:
                 yield context.observe(loc, "unknown-key", key=key, near=(not keys and _home(key)) or near)
 
 
-def below_user_data(context: AutoinstallContext) -> Findings:
+def check_below_user_data(context: AutoinstallContext) -> Findings:
     """Find sections of the installer below user-data, where they have no effect."""
     for key in context.mapping("user-data"):
         if key in _INSTALLER_SECTIONS:
@@ -80,13 +80,13 @@ def _home(key: str) -> str:
     return f": it belongs below `{homes[0]}:`." if len(homes) == 1 else ""
 
 
-def interactive(context: AutoinstallContext) -> Findings:
+def check_interactive_sections(context: AutoinstallContext) -> Findings:
     """Find screens on which the installer waits for a person."""
     if context.asks:
         yield context.observe(("interactive-sections",), "interactive", sections=", ".join(context.asks))
 
 
-def account(context: AutoinstallContext) -> Findings:
+def check_logon(context: AutoinstallContext) -> Findings:
     """Check that somebody can log on to the new system."""
     told = {"identity", "user-data", "active-directory"} & set(context.file.section)
     told |= {"identity", "*"} & set(context.asks)
@@ -109,7 +109,7 @@ LISTS = Version("24.04.2")  # the first media on which `match` may be a list
 _LAYOUT = ("storage", "layout")
 
 
-def storage(context: AutoinstallContext) -> Findings:
+def check_storage(context: AutoinstallContext) -> Findings:
     """Check the form of the storage section. Without a section, the installer takes the largest disk."""
     section = context.file.section
     if not section:
@@ -128,7 +128,7 @@ def storage(context: AutoinstallContext) -> Findings:
         yield context.observe(("storage", "config"), "layout-and-config")
 
 
-def layout(context: AutoinstallContext) -> Findings:
+def check_layout(context: AutoinstallContext) -> Findings:
     """Check the effect of a layout, and on which disk."""
     if not context.uses_layout:
         return
@@ -148,7 +148,7 @@ def _matched_disk(layout: dict[str, Any]) -> str:
     return "the largest disk" if not match else f"the first disk that matches {match}"
 
 
-def disk_matches(context: AutoinstallContext) -> Findings:
+def check_disk_matches(context: AutoinstallContext) -> Findings:
     """Check the match of each disk in `config`."""
     for each in context.actions_of("disk"):
         if "serial" not in each.data and "path" not in each.data:
@@ -192,14 +192,14 @@ _FOREIGN = {
 _FLAGS = {"boot": "an ESP", "msftres": "of Microsoft, reserved"}
 
 
-def action_keys(context: AutoinstallContext) -> Findings:
+def check_action_keys(context: AutoinstallContext) -> Findings:
     """Find misspelt keys of storage actions: `preserv: true` preserves nothing."""
     for each in context.actions:
         for loc, key, near in context.unknown(each.loc, each.data, schema()["actions"].get(each.type, {"*": "any"})):
             yield context.observe(loc, "misspelt", type=each.type, id=each.id, key=key, near=near)
 
 
-def disks(context: AutoinstallContext) -> Findings:
+def check_disks(context: AutoinstallContext) -> Findings:
     """Check how each disk is identified, and whether its table is preserved."""
     for each in context.actions_of("disk"):
         kept, given = each.is_true("preserve"), each.data.keys()
@@ -216,7 +216,7 @@ def disks(context: AutoinstallContext) -> Findings:
             yield context.observe((*each.loc, "wipe"), "disk-wipe", id=each.id, wipe=each.data["wipe"])
 
 
-def partitions(context: AutoinstallContext) -> Findings:
+def check_partitions(context: AutoinstallContext) -> Findings:
     """Check partitions. On a preserved disk they must state every value that the installer would otherwise choose."""
     every = context.actions_of("partition")
     for at, each in enumerate(every):
@@ -254,7 +254,7 @@ def _foreign(partition: StorageAction) -> str | None:
     return _FOREIGN.get(kind) or (_FLAGS.get(str(partition.data.get("flag"))) if not kind else None)
 
 
-def formats(context: AutoinstallContext) -> Findings:
+def check_formats(context: AutoinstallContext) -> Findings:
     """Find new file systems on preserved partitions that are not Linux's own."""
     for each in context.actions_of("format"):
         volume = context.find_action("partition", each.data.get("volume"))
@@ -264,7 +264,7 @@ def formats(context: AutoinstallContext) -> Findings:
             yield context.observe(each.loc, "formats-foreign", id=volume.id, kind=kind)
 
 
-def mounts(context: AutoinstallContext) -> Findings:
+def check_mounts(context: AutoinstallContext) -> Findings:
     """Check that there is a root, and a partition for the boot loader."""
     if not context.actions:
         return
@@ -310,14 +310,14 @@ def _is_bios_loader(context: AutoinstallContext, disk: StorageAction) -> bool:
     return any(each.data.get("flag") == "bios_grub" for each in own)
 
 
-def loaders(context: AutoinstallContext) -> Findings:
+def check_loaders(context: AutoinstallContext) -> Findings:
     """Check that curtin is told to keep the firmware's boot entries."""
     keeps = any(each.is_true("preserve") for each in context.actions_of("partition"))
     if keeps and context.get("storage", "grub", "remove_duplicate_entries") is not False:
         yield context.observe(("storage",), "duplicates")
 
 
-def against_facts(context: AutoinstallContext) -> Findings:
+def compare_with_facts(context: AutoinstallContext) -> Findings:
     """Check that the file lists every partition of the facts at its position, and that no new one overlaps it."""
     whole = context.get("storage", "layout", "mode") in (None, "reformat_disk")
     if context.disks and all(disk.partitions for disk in context.disks):
@@ -394,7 +394,7 @@ _PACKAGES = re.compile(
 )
 
 
-def late_commands(context: AutoinstallContext) -> Findings:
+def check_late_commands(context: AutoinstallContext) -> Findings:
     """Find commands that should run in the new system: late commands run in the installer, and the new system is below
     /target.
     """
@@ -416,10 +416,19 @@ def _installer_commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 RULES = (
-    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, below_user_data, interactive, account, check_key_rows),
-    *(storage, layout, disk_matches),
-    *(action_keys, disks, partitions, formats, mounts, loaders),
-    *(against_facts, late_commands, lint_secrets.secrets),
+    *(
+        lint_shape.check_shapes,
+        lint_shape.check_ids,
+        check_sections,
+        check_top_keys,
+        check_below_user_data,
+        check_interactive_sections,
+        check_logon,
+        check_key_rows,
+    ),
+    *(check_storage, check_layout, check_disk_matches),
+    *(check_action_keys, check_disks, check_partitions, check_formats, check_mounts, check_loaders),
+    *(compare_with_facts, check_late_commands, lint_secrets.check_secrets),
 )
 
 

@@ -42,7 +42,7 @@ _SECRET_PATTERNS = (
 )
 
 
-def secrets(context: AutoinstallContext) -> Iterator[Observation]:
+def check_secrets(context: AutoinstallContext) -> Iterator[Observation]:
     """Find secrets. The findings do not quote them."""
     for loc, text in _texts(context.file.section, ()):
         names = tuple(part for part in loc if isinstance(part, str))

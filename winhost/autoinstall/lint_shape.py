@@ -40,7 +40,7 @@ class _Fault:
     near: str = "."
 
 
-def shapes(context: AutoinstallContext) -> Iterator[Observation]:
+def check_shapes(context: AutoinstallContext) -> Iterator[Observation]:
     """Find shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
@@ -122,7 +122,7 @@ def _mapping_faults(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[
             yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean_or_period(str(other), known))
 
 
-def ids(context: AutoinstallContext) -> Iterator[Observation]:
+def check_ids(context: AutoinstallContext) -> Iterator[Observation]:
     """Check that each entry has a unique id, and refers only to earlier entries."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:

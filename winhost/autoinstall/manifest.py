@@ -19,13 +19,13 @@ from winhost.model.yamlfile import load_json
 SCHEMA = "winhost.disk-manifest/1"
 
 # Placeholders of vendors in SMBIOS, which identify no machine; SMBIOS itself reserves the first two UUIDs.
-_NOBODYS_UUIDS = {
+_PLACEHOLDER_UUIDS = {
     "00000000-0000-0000-0000-000000000000",
     "ffffffff-ffff-ffff-ffff-ffffffffffff",
     "03000200-0400-0500-0006-000700080009",
     "12345678-1234-5678-90ab-cddeefaabbcc",
 }
-_NOBODYS_SERIALS = {"", "0", "0123456789", "default string", "none", "not specified", "system serial number"}
+_PLACEHOLDER_SERIALS = {"", "0", "0123456789", "default string", "none", "not specified", "system serial number"}
 _GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RUN = re.compile(r"[0-9a-f]{8}")
 
@@ -42,7 +42,7 @@ class PartitionRole(StrEnum):
     OTHER = "other"
 
 
-def normal_guid(text: str) -> str:
+def normalize_guid(text: str) -> str:
     """Write a GUID in lower case without braces, as Linux does. Raises ValueError for other text."""
     guid = text.strip().strip("{}").lower()
     if not _GUID.fullmatch(guid):
@@ -60,7 +60,7 @@ class MachineIdentity:
     serial: str | None = None
 
     def __post_init__(self) -> None:
-        if normal_guid(self.uuid) != self.uuid:
+        if normalize_guid(self.uuid) != self.uuid:
             raise ValueError(f"uuid {self.uuid!r} should be in lower case, without braces")
         if self.serial is not None and is_placeholder(self.serial):
             raise ValueError(f"serial {self.serial[:60]!r} names no machine: leave it out")
@@ -68,13 +68,13 @@ class MachineIdentity:
     @property
     def is_unique(self) -> bool:
         """The UUID identifies this machine, and not only its model."""
-        return self.uuid not in _NOBODYS_UUIDS
+        return self.uuid not in _PLACEHOLDER_UUIDS
 
 
 def is_placeholder(serial: str) -> bool:
     """Tell whether this text is a placeholder of vendors for a missing serial number."""
     text = " ".join(serial.lower().split())
-    return text in _NOBODYS_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
+    return text in _PLACEHOLDER_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class PartitionRecord:
 
     def __post_init__(self) -> None:
         for guid in (self.guid, self.type):
-            if normal_guid(guid) != guid:
+            if normalize_guid(guid) != guid:
                 raise ValueError(f"{guid!r} should be in lower case, without braces")
         if self.offset <= 0 or self.size <= 0:
             raise ValueError(f"partition {self.guid} has offset {self.offset} and size {self.size}")
@@ -126,7 +126,7 @@ class DiskManifest:
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
             raise ValueError(f"schema is {self.schema[:60]!r}, not {SCHEMA!r}")
-        if normal_guid(self.guid) != self.guid:
+        if normalize_guid(self.guid) != self.guid:
             raise ValueError(f"{self.guid!r} should be in lower case, without braces")
         if self.sector not in (512, 4096):
             raise ValueError(f"disks have sectors of 512 or 4096 bytes, not {self.sector}")
@@ -159,7 +159,7 @@ def _check_layout(disk: DiskManifest) -> None:
         if after.offset < before.end:
             raise ValueError(f"partition {after.guid} begins before {before.guid} ends; list them by offset")
     if disk.partitions and disk.partitions[-1].end > disk.size:
-        raise ValueError(f"partition {disk.partitions[-1].guid} ends behind the end of the disk")
+        raise ValueError(f"partition {disk.partitions[-1].guid} ends after the end of the disk")
 
 
 def read_manifest(path: Path) -> DiskManifest:

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.install_plan import FETCHED, SCRIPTS, written_install
+from winhost.autoinstall.install_plan import FETCHED, SCRIPTS, format_install_file
 from winhost.autoinstall.installer_storage import FETCHING, PYTHON, UNRESOLVED, guard_commands
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -57,7 +57,7 @@ def files_with_settings(
 ) -> dict[str, bytes]:
     """Return the files to add for settings on the medium. autoinstall.yaml is secret."""
     return {
-        "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
+        "autoinstall.yaml": format_install_file(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
         "winhost/guard.py": script("guard.py").encode(),
         "winhost/boot.py": script("boot.py").encode(),
@@ -66,7 +66,7 @@ def files_with_settings(
 
 
 def files_without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """Return the files to add if the controller hands out the settings. Only the token is secret; it is valid for one
+    """Return the files to add if the controller serves the settings. Only the token is secret; it is valid for one
     answer.
     """
     return {**files_before_settings(address, esp), FETCH: fetch.encode("ascii")}
@@ -86,7 +86,7 @@ def files_before_settings(address: str | None = None, esp: str | None = None) ->
         back = {"winhost/guard.json": json.dumps({"windows_esp": esp}).encode("ascii")}
     return {
         **back,
-        "autoinstall.yaml": written_install(document).encode("ascii"),
+        "autoinstall.yaml": format_install_file(document).encode("ascii"),
         **{f"winhost/{name}": script(name).encode() for name in SCRIPTS},
         MENU: menu(address),
     }
@@ -101,7 +101,7 @@ class MediumFile:
     sha256: str
 
 
-def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
+def staged_files(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
     """List the files of a FAT32 partition that replaces these media. Raises RefusedError (NotStaged), OSError."""
     found = {each.path: each for each in image_files(image)}
     for path, data in added.items():
@@ -120,7 +120,7 @@ def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
 
 
 def staging_size(listed: list[MediumFile]) -> Bytes:
-    """The size of a partition for these files. Raises RefusedError (NotStaged)."""
+    """Return the size of a partition for these files. Raises RefusedError (NotStaged)."""
     total = sum(each.size for each in listed)
     needed = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
     if needed > _FAT_VOLUME:
@@ -132,8 +132,8 @@ def _staging_error(what: str) -> RefusedError:
     return RefusedError("NotStaged", what=what, hint="Use a USB stick, or virtual media of the machine's BMC")
 
 
-def _image_error(image: Path, lacks: str) -> RefusedError:
-    return _staging_error(f"{visible(str(image))} has no {lacks}: it is no installation image of Ubuntu Server")
+def _image_error(image: Path, missing: str) -> RefusedError:
+    return _staging_error(f"{visible(str(image))} has no {missing}: it is no installation image of Ubuntu Server")
 
 
 def image_files(image: Path) -> Iterator[MediumFile]:

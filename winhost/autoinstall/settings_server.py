@@ -1,11 +1,11 @@
 """Serve the settings of one installation once over TLS, and receive the installer's reports of its progress.
 
-The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
-for a limited time, and the medium knows the certificate by its fingerprint. If the answer does not arrive as a whole,
-the same client may try again a few times within minutes. It is the same client if it asks from the same address and
-sends the same random word, so that nobody who reads the token can take a copy and leave none to the installer. The
-installer's webhook trusts only public certificates, so it speaks plain HTTP to an address that nobody can guess.
-Reports are shown and decide nothing: an installed machine is known by its host key.
+The two servers have separate ports. Settings contain a private key: their address has a token that is valid for one
+answer and for a limited time, and the medium contains the fingerprint of the certificate. If the answer does not arrive
+as a whole, the same client may try again a few times within minutes. A client is the same if it asks from the same
+address and sends the same random word, so that nobody who reads the token can take the only copy. The
+installer's webhook trusts only public certificates, so it sends plain HTTP to an address that nobody can guess.
+Reports are only shown and decide nothing: winhost recognizes an installed machine by its host key.
 """
 
 import datetime
@@ -52,7 +52,7 @@ class InstallPhase(StrEnum):
     RESTARTING = "restarting"
 
 
-# Words in the name or description of an event, by the phase that it begins; the first that fits.
+# Words in the name or description of an event, by the phase that it begins. The first match counts.
 _PHASE_SIGNS = (
     (InstallPhase.RESTARTING, ("subiquity/shutdown",)),
     (InstallPhase.FINISHED, ("subiquity/late", "/postinstall", "final system configuration")),
@@ -77,20 +77,20 @@ class InstallEvent:
 def parse_event(data: bytes) -> InstallEvent | None:
     """Parse an event of the installer; None for any other data."""
     try:
-        told = json.loads(data)
+        event = json.loads(data)
     except ValueError:
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+    if not isinstance(event, dict) or not isinstance(event.get("name"), str):
         return None
-    name, description = (visible(str(told.get(key, ""))[:_MAX_TEXT]) for key in ("name", "description"))
-    failed = str(told.get("result", "")).upper() in ("FAIL", "FAILED")
-    return InstallEvent(name, description, told.get("event_type") == "start", failed)
+    name, description = (visible(str(event.get(key, ""))[:_MAX_TEXT]) for key in ("name", "description"))
+    failed = str(event.get("result", "")).upper() in ("FAIL", "FAILED")
+    return InstallEvent(name, description, event.get("event_type") == "start", failed)
 
 
 @dataclass
 class InstallProgress:
-    """phase: the latest that was reported; failure: the description of the first failed event; received_count: of
-    events.
+    """The progress by the installer's reports. phase: the latest one; failure: the description of the first failed
+    event; received_count: of events.
     """
 
     phase: InstallPhase = InstallPhase.WAITING
@@ -108,7 +108,7 @@ class InstallProgress:
         if event.failed and begun is InstallPhase.COMPARED:
             begun = InstallPhase.STARTED
         self.phase = max(self.phase, begun, key=_ORDER.index)
-        # Events around one that failed repeat it, with less to say.
+        # Events after a failed one repeat the failure with less detail.
         if event.failed and self.failure is None:
             self.failure = event.description or event.name
         return (self.phase, self.failure) != before
@@ -116,7 +116,9 @@ class InstallProgress:
 
 @dataclass
 class OneTimeSettings:
-    """data: for the installer; until: a time of time.monotonic; given: a client has received all of it."""
+    """Settings for one client. data: for the installer; until: a time of time.monotonic; given: a client has received
+    all of it.
+    """
 
     data: bytes
     until: float
@@ -155,7 +157,7 @@ class OneTimeSettings:
 
 @dataclass(frozen=True)
 class SettingsOffer:
-    """url: with the token; sha256: of the certificate in DER."""
+    """The offered settings. url: with the token; sha256: of the certificate in DER."""
 
     url: str
     sha256: str

@@ -157,13 +157,17 @@ def roll_back(run: Run) -> Result:
     outcome = "not all rolled back" if checks or missing else PARTLY_ROLLED_BACK if is_waiting else "rolled back"
     run.finish_rollback(run.outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
     run.write("outcome", outcome=outcome)
-    next_steps = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * has_older
+    next_steps = ["An earlier run of this plan stands as well. To undo that too, repeat the command."] * has_older
     if outcome == PARTLY_ROLLED_BACK:  # the same command continues this run first
         blocking_runs = (other for blocking in run.outlook.waiting.values() for other in blocking.others)
         first = ", then ".join(dict.fromkeys(other.rollback for other in blocking_runs))
-        what = f"Roll back the rest: {first}, then" if first else "Undo what came later, then go on with the rollback:"
+        what = (
+            f"Roll back the remaining changes: {first}, then"
+            if first
+            else "Undo the later changes, then continue the rollback:"
+        )
         next_steps = [f"{what} {ROLLBACK_COMMAND}"]
-    next_steps += [f"Mend what could not be read, then go on with going back: {ROLLBACK_COMMAND}"] * bool(missing)
+    next_steps += [f"Repair what could not be read, then continue the rollback: {ROLLBACK_COMMAND}"] * bool(missing)
     result = make_result(run, outcome, checks, [*kept, *map(undecided_line, missing)], next_steps)
     document = {**result.document, "kept": kept, "missing": missing}
     return Result(1 if missing or outcome == PARTLY_ROLLED_BACK else result.code, document, result.lines)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 REPORT_S = 5.0  # seconds between reports of what the agent waits for, as over a wire
 ROLLBACK_COMMAND = "python3 -I run.py rollback"
 KEEP_HINT = (
-    "Log in again over SSH, then type the same there. At the machine itself: look whether SSH works, then add --keep"
+    "Log in again over SSH, then repeat the command there. At the machine itself: check that SSH works, then add --keep"
 )
-RETRY_HINT = f"Mend that and type the same again to go on; or go back: {ROLLBACK_COMMAND}"
+RETRY_HINT = f"Mend that and repeat the command to continue; or roll back: {ROLLBACK_COMMAND}"
 
 
 def rules_of(bundle: Bundle) -> dict[str, ResourceRules]:
@@ -100,7 +100,7 @@ def find_steps(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers, 
         except MissingFact as missing:
             name = missing.fact.partition(".")[2]
             what = f"{goal.title}: {name}" if name else bundle.titled(goal.resource)
-            meaning = "What cannot be read cannot be given back." if name else "What cannot be read is not changed."
+            meaning = "What cannot be read cannot be restored." if name else "What cannot be read is not changed."
             raise BundleRefusal(
                 1, "CannotRead", f"{what} cannot be read: {missing_reason(bundle, missing.missing)}", meaning
             ) from None
@@ -217,7 +217,7 @@ class Run(Loop):
         if not answer["ok"]:
             reason = missing_reason(self.bundle, Unknown(fault(answer["error"])))
             what = f"what other runs changed here cannot be read: {reason}"
-            raise BundleRefusal(1, "CannotRead", what, "Nothing is put back without it.", RETRY_HINT)
+            raise BundleRefusal(1, "CannotRead", what, "Nothing is rolled back without it.", RETRY_HINT)
         return list(answer["state"]["marks"])
 
     def remove_marks(self, keep: Iterable[Id]) -> None:
@@ -261,7 +261,9 @@ class Run(Loop):
     def stop_if_requested(self) -> None:
         if self.is_stop_requested:
             what = f"stopped as you asked, changes: {self.changed}"
-            raise BundleRefusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {ROLLBACK_COMMAND}")
+            raise BundleRefusal(
+                1, "Stopped", what, "", f"Repeat the command to continue; or roll back: {ROLLBACK_COMMAND}"
+            )
 
     def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
         name, (_, found) = next(iter(unmet.items()))

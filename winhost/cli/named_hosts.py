@@ -104,17 +104,17 @@ def check_rights(host: AnyHost) -> None:
 
         shell32: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
         if not shell32.IsUserAnAdmin():  # type: ignore[attr-defined]
-            raise no_administrator_rights(host.name)
+            raise no_administrator_rights_error(host.name)
 
 
 def check_reported_rights(host: AnyHost, facts: Facts) -> None:
     """Check the rights that the Windows of this machine reports. Raises UsageError: NotAdministrator."""
     sessions = facts.resources.get("Session")
     if is_local(host) and isinstance(sessions, tuple) and sessions and sessions[0].state.get("administrator") is False:
-        raise no_administrator_rights(host.name)
+        raise no_administrator_rights_error(host.name)
 
 
-def no_administrator_rights(host: str) -> UsageError:
+def no_administrator_rights_error(host: str) -> UsageError:
     """Return the error for a terminal without administrator rights, which every change of Windows needs."""
     hint = "Open a terminal with 'Run as administrator' and type it there again: winhost up"
     return _rights_error(host, "this terminal has no administrator rights", hint)
@@ -132,7 +132,7 @@ def resolve_hosts(names: Sequence[str], fleet_file: Path | None) -> list[AnyHost
     Raises UsageError (NothingNamed, NoFleet, FileFaults, UnknownHost).
     """
     if not names:
-        raise no_host_named(accepts_facts=False)
+        raise no_host_named_error(accepts_facts=False)
     added_hosts, fleet = _added_hosts(), load_fleet_if_any(fleet_file)
     if fleet is None:
         if not all(name in added_hosts or is_this_machine(name) for name in names):
@@ -187,7 +187,7 @@ def _added_hosts() -> dict[str, AnyHost]:
     return hosts
 
 
-def no_host_named(*, accepts_facts: bool) -> UsageError:
+def no_host_named_error(*, accepts_facts: bool) -> UsageError:
     """Return the error for a command without hosts. accepts_facts: the command also takes facts files."""
     advice = "Name localhost (this machine), hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
     return UsageError(

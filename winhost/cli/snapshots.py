@@ -131,9 +131,9 @@ def names_live_host(named_hosts: HostsAndFacts) -> bool:
 def _split_sources(named_hosts: HostsAndFacts) -> tuple[list[str], list[Path]]:
     """Return the names of live hosts, and the facts files."""
     if not named_hosts.sources and not named_hosts.facts_files:
-        from winhost.cli.named_hosts import no_host_named  # loads the models of fleet.yaml
+        from winhost.cli.named_hosts import no_host_named_error  # loads the models of fleet.yaml
 
-        raise no_host_named(accepts_facts=True)
+        raise no_host_named_error(accepts_facts=True)
     if STDIN in (*named_hosts.sources, *map(str, named_hosts.facts_files)):
         raise UsageError(
             "NoStandardInput",

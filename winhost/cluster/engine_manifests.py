@@ -28,7 +28,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served
-from winhost.serving.computed import SHM_LEAST
+from winhost.serving.computed import MIN_SHM
 from winhost.serving.containers import DEV_MODE
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import CACHE, MODEL, kv_folder
@@ -82,7 +82,7 @@ class EnginePod:
             container=Container(
                 mounts=self._mounts(served.container),
                 shm=self.shared_memory,
-                # What is in /dev/shm counts against the limit of the pod, and /dev/shm may be full.
+                # Files in /dev/shm count against the limit of the pod, and /dev/shm may be full.
                 memory=self.shared_memory + _round_up(engine_ram(self.model)),
                 stop=served.container.stop,
                 gpus="1" if self.shared else str(self.model.gpus),
@@ -94,7 +94,7 @@ class EnginePod:
         """The size of /dev/shm: as served, or more where tiers of a KV cache are there as well."""
         mirror = self.request.workload.kv_mirror
         tiers = mirror.staging * self.model.parallel.data if mirror else 0
-        return max(self.served.shared_memory, _round_up(SHM_LEAST + tiers))
+        return max(self.served.shared_memory, _round_up(MIN_SHM + tiers))
 
     @property
     def command(self) -> list[str]:
@@ -108,7 +108,7 @@ class EnginePod:
         return ["vllm", "serve", *map(literal, self.spec.arguments(MODEL)), *nodes]
 
     def pod_spec(self, command: list[str], *, serves: bool = True) -> dict[str, Json]:
-        """serves: it answers requests, which of a group only the leader does."""
+        """Make the specification of a pod. serves: it answers requests, which only the leader of a group does."""
         container = self.spec.container
         requests = {"cpu": str(self.model.parallel.data + self.model.gpus), "memory": quantity(container.memory or 0)}
         variables = [*pod_variables(self.spec.environment, ("VLLM_HOST_IP",) if self.spans_nodes else ())]
@@ -141,7 +141,7 @@ class EnginePod:
         return {**environment, "HOME": _CACHE, "VLLM_CACHE_ROOT": f"{_CACHE}/vllm"}
 
     def _mounts(self, served: Container) -> tuple[Mount, ...]:
-        """The mounts of the served engine as folders of the pod's volume, and the scripts."""
+        """Return the mounts of the served engine as folders of the pod's volume, and the scripts."""
         kv = kv_folder(self.model.name)
         on_volume = {
             self.served.spec.folder: PodMount("model", MODEL, read_only=True, subpath="model"),
@@ -152,8 +152,8 @@ class EnginePod:
         return (*(mount for source, mount in on_volume.items() if source in sources), _SCRIPTS_MOUNT)
 
     def _fetch(self, role: str) -> dict[str, Json]:
-        """The container that downloads the model before the engine starts. It has no GPU, and is the only one with the
-        hub's token. In a group one pod downloads for all. role: see fetch_model.py.
+        """Return the container that downloads the model before the engine starts. It has no GPU, and is the only one
+        with the hub's token. In a group one pod downloads for all. role: see fetch_model.py.
         """
         variables = [*pod_variables({"HOME": f"{_VOLUME}/cache"})]
         if self.model.token is not None:
@@ -182,8 +182,8 @@ def _round_up(size: Bytes) -> Bytes:
 
 
 def _probes() -> Mapping[str, Json]:
-    """The probes of /health, which answers 200 once the model is loaded, and 503 if the engine is dead. The startup
-    probe holds back the others for as long as an engine may take to start, so that none is killed while it loads.
+    """Return the probes of /health, which answers 200 once the model is loaded, and 503 if the engine is dead. The
+    startup probe delays the others for as long as an engine may take to start, so that none is killed while it loads.
     """
     health: dict[str, Json] = {"httpGet": {"path": "/health", "port": "http"}}
     return {

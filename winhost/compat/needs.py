@@ -223,14 +223,14 @@ def find_nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Worklo
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
     found = [near for variant in variants if (near := _smallest_change(variant, needs, workload, best.verdict))]
-    return min(found, key=lambda near: (near.verdict.rank, near.fix.tier, near.fix.lost), default=None)
+    return min(found, key=lambda near: (near.verdict.rank, near.fix.tier, near.fix.lost_share), default=None)
 
 
 def _smallest_change(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> NearestFit | None:
     """Return the smallest change after which the workload fits the variant with a better verdict; None if there is
     none. A change may require more of the variant: a model that sleeps instead needs sleep mode, for example.
     """
-    from winhost.sizing.fit_changes import ADVICE, applied
+    from winhost.sizing.fit_changes import ADVICE, apply_changes
 
     now = fit_of(variant, needs, workload)
     additional = [need for need in needs.must if need not in needs_of(workload).must]
@@ -240,7 +240,7 @@ def _smallest_change(variant: PathVerdict, needs: Needs, workload: Workload, bes
     for fix in now.short.fixes:
         if fix.tier >= ADVICE:
             return None
-        new_workload, new_memory = applied(planned, memory, fix.changes)
+        new_workload, new_memory = apply_changes(planned, memory, fix.changes)
         new_needs = Needs((*additional, *needs_of(new_workload).must), needs.nice)
         changed = fit_without_advice(replace(variant, available_memory=new_memory), new_needs, new_workload)
         # If only the lower estimates fitted before, a change with which the upper ones fit is better.

@@ -74,10 +74,10 @@ def networking_fallback(facts: HostFacts) -> str | None:
 
 def _configured_mode(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
     """Return the networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
-    from winhost.wslconfig.keys import effective  # only where WSL runs
+    from winhost.wslconfig.keys import read_values  # only where WSL runs
 
     config = facts.find(WslConfig, vm.key)
-    mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))
+    mode = read_values((config and config.text) or "").get(("wsl2", "networkingMode"))
     return str(mode).lower() if mode else None
 
 

@@ -271,7 +271,7 @@ class Agent:
     def _answer(self, resource: str, answer: "ListAnswer | Refusal") -> Answer:
         match answer:
             case ListAnswer(instances):
-                records = tuple(Record(get_each.state, get_each.key) for get_each in instances)
+                records = tuple(Record(each.state, each.key) for each in instances)
                 return self._invalid_records(resource, records) or records
             case UnavailableAnswer(needs):
                 return Unavailable(needs)
@@ -299,7 +299,7 @@ class Agent:
         if isinstance(answer, UnavailableAnswer):
             return NotAvailable(self.host, doing, answer.unavailable)
         if isinstance(answer, DriftAnswer):
-            differences = {name: (get_each.expected, get_each.found) for name, get_each in answer.drift.items()}
+            differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}
             return Drifted(self.host, doing, differences)
         if answer.error.code == COME_BACK:
             return ReconnectRequired(self.host, "the host wants to be reached again")

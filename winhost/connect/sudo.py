@@ -89,7 +89,7 @@ class SudoLogon:
         assert self.linux.sudo_password is not None
         password = self.linux.sudo_password.resolve().reveal()
         if "\n" in password or "\0" in password:
-            raise self.linux.sudo_password.unreadable("it has several lines, and sudo reads one")
+            raise self.linux.sudo_password.unreadable_error("it has several lines, and sudo reads one")
         is_lost = False
         try:
             channel.sendall((password + "\n").encode())

@@ -123,8 +123,8 @@ class HostSession:
         try:
             return self._call(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
         except (SessionDropped, TimedOut) as lost:
-            log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
-            self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
+            log.info("%s: set %s: its answer is lost, so reading the state", self.host, step.resource)
+            self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; reading the state", step))
             if isinstance(lost, ReconnectRequired):
                 self._reconnect_after_lockout(step)
             return self._resolve_lost_answer(step, how)
@@ -251,8 +251,8 @@ class HostSession:
             try:
                 return self._call(lambda agent: transfer(agent, offset))
             except (SessionDropped, TimedOut) as lost:
-                log.info("%s: send %s: an answer is lost, so asking what has come", self.host, step.resource)
-                self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
+                log.info("%s: send %s: an answer is lost, so asking how much arrived", self.host, step.resource)
+                self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much arrived", step))
                 raise
 
         def ask() -> Received:

@@ -124,7 +124,7 @@ def api_key(host: str, store: Store | None = None, pending: Path | None = None) 
 
 def _store_api_key(host: str, key: Secret, store: Store) -> SecretRef:
     reference = SecretRef("keyring", f"{SERVICE}/{host}/{_user_name()}")
-    if "WINHOST_STATE" not in os.environ and reference.keep(key):
+    if "WINHOST_STATE" not in os.environ and reference.store_in_keyring(key):
         _write_private(store.key(host, _REFERENCE), f"{reference.written}\n")
         return reference
     _write_private(file := store.key(host, _API), key.reveal())

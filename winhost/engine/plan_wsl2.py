@@ -41,7 +41,7 @@ from winhost.resources.windows.distros import Wsl, WslConfig
 from winhost.resources.windows.network import WSL
 from winhost.resources.windows.vms import DISMOUNTED
 from winhost.wslconfig.format import WSLCONF
-from winhost.wslconfig.keys import changed
+from winhost.wslconfig.keys import change_keys
 
 # ---- .wslconfig, and the files of the distro
 
@@ -102,12 +102,12 @@ def wsl_conf(settings: Wsl2Settings, networking_mode: NetworkingMode) -> Conf:
     }
     bridge = settings.bridge if networking_mode == "bridged" else None
     if bridge is None or bridge.gateway is None:  # DHCP provides both
-        return Conf(changed("", values, WSLCONF), network=None, resolver=None)
+        return Conf(change_keys("", values, WSLCONF), network=None, resolver=None)
     if bridge.dns:
         values["network", "generateResolvConf"] = "false"
     static = GuestAddress(IPv4Interface(bridge.address), bridge.gateway, bridge.dns)
     resolver = "".join(f"nameserver {server}\n" for server in bridge.dns) or None
-    return Conf(changed("", values, WSLCONF), network_file(static), resolver)
+    return Conf(change_keys("", values, WSLCONF), network_file(static), resolver)
 
 
 # ---- decisions
@@ -327,7 +327,7 @@ class Wsl2Decisions:
         assert found is not None
         mac = mac_address(self._facts.os.machine_id, self.account) if self._networking_mode == "bridged" else None
         values = wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)
-        text = changed(found.text or "", values)
+        text = change_keys(found.text or "", values)
         return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
 

@@ -234,16 +234,14 @@ def _next_instruction(run: str, back: RollbackOutlook) -> str | None:
         # The latest run comes first, because no other run blocks it.
         first = [commands[name] for name in sorted(commands, key=lambda name: name.rpartition(".")[2], reverse=True)]
         return (
-            f"Roll back the rest: {', then '.join([*first, command])}"
+            f"Roll back the remaining changes: {', then '.join([*first, command])}"
             if first
             else (f"Undo what came later, with the winhost that ran it or by hand; then: {command}")
         )
     first = sorted({undecided.until for undecided in missing if undecided.until})
     if not first:
-        return f"Mend what could not be read, then go on with going back: {command}"
-    return (
-        f"Bring back {' and '.join(map(title_of, first))}, by hand or with a run, then go on with going back: {command}"
-    )
+        return f"Repair what could not be read, then continue the rollback: {command}"
+    return f"Restore {' and '.join(map(title_of, first))}, by hand or with a run, then continue the rollback: {command}"
 
 
 def _turn(goal: DesiredResource) -> Turn:

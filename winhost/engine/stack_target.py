@@ -13,7 +13,7 @@ from winhost.model.shipped import shipped
 from winhost.model.units import parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot import DualBootSettings
-from winhost.paths.linux import DOCKER, NONE, WITHOUT_TOOLKIT, ChosenEngine, LinuxSettings
+from winhost.paths.linux import DOCKER, NO_TOOLKIT, NONE, ChosenEngine, LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import SWAP_OFF
@@ -87,7 +87,7 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(facts, request, runtime, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing runs in a container there; a container engine is installed only if the settings name one.
-        return StackTarget(facts, request.with_settings(engine=NONE, toolkit=WITHOUT_TOOLKIT), program)
+        return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 

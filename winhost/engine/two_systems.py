@@ -211,7 +211,7 @@ class LinuxBesideWindows(Agent):
         if isinstance(answer, Unavailable):
             return None
         absent = RULES[resource].absent if resource in RULES else None
-        return next((get_each.state for get_each in answer if dict(get_each.key) == dict(key)), absent)
+        return next((each.state for each in answer if dict(each.key) == dict(key)), absent)
 
     def _windows_unavailable(self, doing: str) -> NotAvailable:
         """Make the error for a resource of Windows, which can be used only while Windows runs."""

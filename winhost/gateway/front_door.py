@@ -100,7 +100,7 @@ def _model_not_allowed(models: "list[str]") -> ErrorAnswer:
 
 
 class FrontDoor:
-    """Answer requests.
+    """The entry of the gateway, which answers requests.
 
     draining: new requests are refused; open: the number of requests without a complete answer; keys_unread: the key
     files have changed and cannot be read.

@@ -17,7 +17,7 @@ FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size; it is a 64-bit BAR even if its address is below 4 GiB
 LEGACY_END = MiB  # VGA's legacy range below 1 MiB is listed among a GPU's ranges but is not a BAR
 SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA GPU whose BARs are known
-REGISTERS_MOST = 64 * MiB  # the largest known register BAR
+MAX_REGISTERS = 64 * MiB  # the largest known register BAR
 
 
 class BarSource(StrEnum):
@@ -88,7 +88,7 @@ def find_bars(
         return replace(largest, bars32=first.bars32, why=why, surveyed=first)
     if len(candidates) == 1 and first.source is BarSource.SURVEYED and first.aperture == APERTURE:
         return replace(
-            first, why=f"{first.why} Should resizable BAR be turned on, its {size(APERTURE)} grow: plan again."
+            first, why=f"{first.why} If resizable BAR is turned on, its {size(APERTURE)} grow: then plan again."
         )
     return first
 
@@ -103,7 +103,7 @@ def gpu_bars(gpu: Gpu) -> GpuBars:
     ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
     bars = find_bars(name, ranges=ranges or (), device=device, vram=vram)
     if ranges is None and not bars.doubts:
-        doubt = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
+        doubt = f"PciDevice.ranges of {name} could not be read; a survey of this host shows its BARs."
         return replace(bars, doubts=(doubt,))
     return bars
 
@@ -128,7 +128,7 @@ def _catalogue_bars(name: str, device: str | None) -> GpuBars | None:
     source = model.bars.source
     inferred = (
         f"The BARs of {name} are inferred from {source.text}. nvidia-smi -q -d MEMORY shows its BAR1; a survey of the "
-        "GPU settles all of them."
+        "GPU shows all of them."
     )
     return GpuBars(
         name,
@@ -154,7 +154,7 @@ def _bars_from_vram(name: str, vram: Bytes | None) -> GpuBars:
     aperture = max(APERTURE, 1 << (vram - 1).bit_length())
     doubt = (
         f"The BARs of {name} are derived from its {size(vram)} of VRAM: its BAR1 is {size(aperture)} at most, as "
-        "nvidia-smi -q -d MEMORY shows; a survey of the GPU settles it."
+        "nvidia-smi -q -d MEMORY shows; a survey of the GPU shows it."
     )
     why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
-    return GpuBars(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
+    return GpuBars(name, (aperture, SMALL_BAR), (MAX_REGISTERS,), BarSource.VRAM, why, (doubt,))

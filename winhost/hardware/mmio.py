@@ -21,15 +21,15 @@ from winhost.resources.windows.vms import assigned_vm
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # the start of the high window, unless HighMmioGapBase is set
 HIGH_CAP = 262_656 * MiB  # 256.5 GiB, as one tool (ExHyperV) reports: a warning, not a limit
-HIGH_DEFAULT = 512 * MiB  # ends at 64 GiB, within the addresses of any processor that runs Hyper-V
+DEFAULT_HIGH = 512 * MiB  # ends at 64 GiB, within the addresses of any processor that runs Hyper-V
 HIGH_SLACK = GiB  # for other allocations of the guest
-HIGH_LEAST = 64 * GiB  # used for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
+PROVEN_HIGH = 64 * GiB  # used for the common BAR1 of 16 to 32 GiB; proven in the field with an A30
 
-LOW_LEAST = 128 * MiB
-LOW_MOST = 3584 * MiB
-LOW_SIZE = GiB
+MIN_LOW = 128 * MiB
+MAX_LOW = 3584 * MiB
+RECOMMENDED_LOW = GiB
 LOW_USABLE_END = 0xFED4_0000  # the 18.75 MiB from here to 4 GiB are reserved
-FRAME_BUFFER_MOST = 128 * MiB
+MAX_FRAME_BUFFER = 128 * MiB
 CONFIG_WINDOW = 8 * KiB  # one per device at the start of the low window, in newer guests of the high one
 
 
@@ -179,12 +179,12 @@ def check_high(requested: Bytes, window: HighWindow, *, allow_unverified: bool =
 
 
 def _high_size(gpus: Sequence[GpuBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
-    if need <= HIGH_DEFAULT and (reach is None or reach >= HIGH_DEFAULT):
-        return HIGH_DEFAULT, f"Set is {size(HIGH_DEFAULT)}: Hyper-V's default, which holds them."
+    if need <= DEFAULT_HIGH and (reach is None or reach >= DEFAULT_HIGH):
+        return DEFAULT_HIGH, f"Set is {size(DEFAULT_HIGH)}: Hyper-V's default, which holds them."
     chosen = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
-    if chosen < HIGH_LEAST and any(16 * GiB <= gpu.aperture <= 32 * GiB for gpu in gpus):
-        chosen, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
+    if chosen < PROVEN_HIGH and any(16 * GiB <= gpu.aperture <= 32 * GiB for gpu in gpus):
+        chosen, because = PROVEN_HIGH, "the size proven in the field for a BAR1 of 16 to 32 GiB"
     if reach is not None and chosen > reach:
         chosen, because = reach // STEP * STEP, f"all that is within reach; {size(chosen)} would leave slack"
     return chosen, f"Set is {size(chosen)}: {because}."
@@ -216,8 +216,8 @@ def _width_remedy(gpus: Sequence[GpuBars], base: Bytes, limit: Bytes) -> str:
     if not too_large:
         return "Split the GPUs over several VMs: each has a window of its own."
     return (
-        f"Not even alone does {too_large[0]} fit. Where it has resizable BAR, turn that off in the host's firmware "
-        "and read the host again; otherwise choose another GPU or path."
+        f"{too_large[0]} does not fit even alone. If it uses resizable BAR, turn that off in the host's firmware and "
+        "read the host again; otherwise choose another GPU or path."
     )
 
 
@@ -253,17 +253,17 @@ def _why_high(pieces: Sequence[WindowPiece], floor: Bytes, least: Bytes, orders:
 
 def low_window(gpus: Sequence[GpuBars]) -> LowWindow:
     """Size the window below 4 GiB for these GPUs in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
-    beyond = _low_layout(gpus, LOW_MOST).most - LOW_USABLE_END
+    beyond = _low_layout(gpus, MAX_LOW).most - LOW_USABLE_END
     if beyond > 0:
         raise MmioRefused(
             "mmio.low-full",
-            f"The 32-bit BARs of {len(gpus)} GPUs need a low window of {mib(LOW_MOST + beyond)}; "
-            f"Hyper-V takes {mib(LOW_MOST)} at most.",
+            f"The 32-bit BARs of {len(gpus)} GPUs need a low window of {mib(MAX_LOW + beyond)}; "
+            f"Hyper-V takes {mib(MAX_LOW)} at most.",
             "Split the GPUs over several VMs: each has a window of its own.",
-            need=LOW_MOST + beyond,
-            given=LOW_MOST,
+            need=MAX_LOW + beyond,
+            given=MAX_LOW,
         )
-    floor, chosen = _smallest_low(gpus, LOW_LEAST), _smallest_low(gpus, LOW_SIZE)
+    floor, chosen = _smallest_low(gpus, MIN_LOW), _smallest_low(gpus, RECOMMENDED_LOW)
     requesting = [gpu for gpu in gpus if gpu.bars32]
     order = _low_layout(gpus, chosen).order
     pieces = layout(requesting, _low_claims(requesting), order, _low_base(chosen, len(gpus)))
@@ -275,15 +275,15 @@ def check_low(requested: Bytes, window: LowWindow) -> Bytes:
 
     Raises MmioRefused: `mmio.low-too-small`, `mmio.low-too-large`, `mmio.step`.
     """
-    if requested > LOW_MOST:
+    if requested > MAX_LOW:
         raise MmioRefused(
             "mmio.low-too-large",
-            f"A low window of {mib(requested)} is above the {mib(LOW_MOST)} that Hyper-V takes.",
+            f"A low window of {mib(requested)} is above the {mib(MAX_LOW)} that Hyper-V takes.",
             f"Set {size(window.size)}.",
             need=requested,
-            given=LOW_MOST,
+            given=MAX_LOW,
         )
-    if requested < LOW_LEAST or _low_layout(window.gpus, requested).most > LOW_USABLE_END:
+    if requested < MIN_LOW or _low_layout(window.gpus, requested).most > LOW_USABLE_END:
         raise MmioRefused(
             "mmio.low-too-small",
             f"A low window of {mib(requested)} is too small.\n{window.why}",
@@ -301,7 +301,7 @@ def _low_base(low: Bytes, gpus: int) -> Bytes:
 
 
 def _frame_buffer(low: Bytes) -> Bytes:
-    return min(low // 2, FRAME_BUFFER_MOST)
+    return min(low // 2, MAX_FRAME_BUFFER)
 
 
 def _low_claims(gpus: Sequence[GpuBars]) -> list[Claim]:
@@ -315,14 +315,18 @@ def _low_layout(gpus: Sequence[GpuBars], low: Bytes) -> Extremes:
 def _smallest_low(gpus: Sequence[GpuBars], at_least: Bytes) -> Bytes:
     claims = _low_claims(gpus)
     needed = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
-    first = max(at_least, align(needed + min(needed, FRAME_BUFFER_MOST), STEP))
-    sizes = range(first, LOW_MOST + STEP, STEP)
+    first = max(at_least, align(needed + min(needed, MAX_FRAME_BUFFER), STEP))
+    sizes = range(first, MAX_LOW + STEP, STEP)
     return next(low for low in sizes if extremes(claims, _low_base(low, len(gpus))).most <= LOW_USABLE_END)
 
 
 def _why_low(gpus: Sequence[GpuBars], floor: Bytes, chosen: Bytes) -> str:
     bars = sum(sum(gpu.bars32) for gpu in gpus)
-    because = "the recommended size" if chosen == LOW_SIZE else f"{size(LOW_SIZE)}, the recommended size, is not enough"
+    because = (
+        "the recommended size"
+        if chosen == RECOMMENDED_LOW
+        else f"{size(RECOMMENDED_LOW)}, the recommended size, is not enough"
+    )
     return (
         f"Below 4 GiB the guest's frame buffer may take the first {mib(_frame_buffer(chosen))}, the last "
         f"{mib(FOUR_GIB - LOW_USABLE_END)} are reserved, and the GPUs' 32-bit BARs ({mib(bars)}) must fit between, "

@@ -1,7 +1,7 @@
-"""An import into a file that has facts of an earlier import of the same machine.
+"""Import into a file that has facts of an earlier import of the same machine.
 
-What the newer files tell replaces what the older ones told; what they do not tell stays. Both are named, so that
-nothing goes without a word.
+Values in the newer files replace those of the older ones; values that only the older ones have stay. Both are reported,
+so that nothing changes silently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from itertools import count
 
 from winhost.core.answers import Json, Record, Unknown, identity
 from winhost.core.dataclass import dataclass
-from winhost.imports.merge import IDENTITY, NOT_READ, ORIGIN, UNPLACED, unknown, unplaced
+from winhost.imports.merge import IDENTITY, NOT_READ, ORIGIN, UNPLACED, unknown, unplaced_location
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.resources.windows.pci_device import PciDevice
@@ -65,7 +65,7 @@ def _identity(facts: Facts, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def joined(older: Facts, newer: Facts) -> Joined:
+def join_imports(older: Facts, newer: Facts) -> Joined:
     """Join two imports of one machine."""
     result = Joined(newer)
     resources = dict(newer.resources)
@@ -92,26 +92,26 @@ def joined(older: Facts, newer: Facts) -> Joined:
 
 def _records(resource: str, before: Sequence[Record], after: Sequence[Record], result: Joined) -> tuple[Record, ...]:
     if resource == _GPUS:
-        olds = _gpus_before(before, after)
+        earlier = _gpus_before(before, after)
     else:
         by_key = {identity(resource, each.key): each for each in reversed(before)}
-        olds = [by_key.get(identity(resource, each.key)) for each in after]
-    met = [old for old in olds if old]
-    gone = [old for old in before if not any(old is each for each in met)]
+        earlier = [by_key.get(identity(resource, each.key)) for each in after]
+    matched = [old for old in earlier if old]
+    missing = [old for old in before if not any(old is each for each in matched)]
     # GPUs that nothing ties to those of before may be the same ones: both lists together would count them twice.
-    if resource == _GPUS and gone and len(met) < len(after):
-        names = ", ".join(_called(resource, each) for each in before)
+    if resource == _GPUS and missing and len(matched) < len(after):
+        names = ", ".join(_name_of(resource, each) for each in before)
         result.replaced.append(f"the GPUs of the earlier import ({names}), as nothing ties these files' GPUs to them")
         joined = [*after]
     else:
-        pairs = zip(after, olds, strict=True)
-        joined = [_record(resource, old, record, result) if old else record for record, old in pairs] + gone
-        result.kept += [_called(resource, each) for each in gone]
+        pairs = zip(after, earlier, strict=True)
+        joined = [_record(resource, old, record, result) if old else record for record, old in pairs] + missing
+        result.kept += [_name_of(resource, each) for each in missing]
     if resource != _GPUS:
         return tuple(joined)
     numbers = count(1)  # those of two listings have the same numbers
     return tuple(
-        replace(each, key={**each.key, "location": unplaced(next(numbers))}) if _unplaced(each) else each
+        replace(each, key={**each.key, "location": unplaced_location(next(numbers))}) if _unplaced(each) else each
         for each in joined
     )
 
@@ -120,15 +120,15 @@ def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Reco
     """Find each GPU among those of before: by its location, or if their locations cannot be compared, by its ids or
     name, as long as it does not matter which of several alike it is.
     """
-    olds = [next((old for old in before if _share_location(old, each)), None) for each in after]
-    free = [each for each in before if not any(each is old for old in olds)]
-    left = [number for number, old in enumerate(olds) if old is None]
-    for number in left:
+    earlier = [next((old for old in before if _share_location(old, each)), None) for each in after]
+    free = [each for each in before if not any(each is old for old in earlier)]
+    unmatched = [number for number, old in enumerate(earlier) if old is None]
+    for number in unmatched:
         alike = [each for each in free if _alike(each, after[number])]
-        others = [each for each in left if alike and _alike(alike[0], after[each])]
+        others = [each for each in unmatched if alike and _alike(alike[0], after[each])]
         if alike and len(alike) == len(others) and all(each.state == alike[0].state for each in alike):
-            olds[number] = alike[others.index(number)]
-    return olds
+            earlier[number] = alike[others.index(number)]
+    return earlier
 
 
 def _share_location(one: Record, other: Record) -> bool:
@@ -164,7 +164,7 @@ def _kind_of_location(gpu: Record) -> str:
 def _record(resource: str, old: Record, new: Record, result: Joined) -> Record:
     state = dict(new.state)
     for name, value in old.state.items():
-        fact = f"{_called(resource, new)}.{name}"
+        fact = f"{_name_of(resource, new)}.{name}"
         if state.get(name) == value:
             continue
         if _missing(value):
@@ -187,7 +187,7 @@ def _missing(value: Json) -> bool:
     return isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("unknown", "unavailable")
 
 
-def _called(resource: str, record: Record) -> str:
+def _name_of(resource: str, record: Record) -> str:
     called, name = record.key.get("location") or " ".join(record.key.values()), record.state.get("name")
     if resource == _GPUS and _unplaced(record) and isinstance(name, str):
         called = name

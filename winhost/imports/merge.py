@@ -23,8 +23,8 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
-    contradiction,
-    unreadable,
+    contradiction_error,
+    unreadable_file_error,
 )
 from winhost.imports.storage import DISK_NUMBER
 from winhost.model.errors import UsageError, visible
@@ -56,7 +56,7 @@ class MachineFunction:
         return max((function.ids for _, function in self.seen), key=len)
 
 
-def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[MachineFunction]:
+def match_functions(files: Sequence[tuple[str, FileObservations]]) -> list[MachineFunction]:
     """Match the functions of all files. Raises UsageError: GpusDoNotMatch, Contradiction, NotReadable."""
     found: list[MachineFunction] = []
     complete: str | None = None
@@ -64,7 +64,9 @@ def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[Mac
         functions = observations.functions or ()
         for position, times in Counter(function.position for function in functions).items():
             if position is not None and times > 1:
-                raise unreadable(file, f"lists {position} {times} times", "Import one listing of one machine.")
+                raise unreadable_file_error(
+                    file, f"lists {position} {times} times", "Import one listing of one machine."
+                )
         _join(found, file, functions, complete)
         complete = complete or (file if observations.every_function else None)
     by_location: dict[str, MachineFunction] = {}
@@ -72,13 +74,13 @@ def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[Mac
         other = by_location.setdefault(each.location, each) if each.location else each
         if other is not each:
             (one, first), (two, second) = other.seen[0], each.seen[0]
-            raise contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
+            raise contradiction_error(f"what is at {each.location}", (one, first.name), (two, second.name))
     return found
 
 
 def _order(observations: FileObservations) -> tuple[bool, int]:
-    """A sort key: a complete list comes first, so that functions missing in it are noticed; then the files with more
-    positions.
+    """Return a sort key: a complete list comes first, so that functions missing in it are noticed; then the files with
+    more positions.
     """
     functions = observations.functions or ()
     placed = 2 * any(each.location for each in functions) + any(each.address for each in functions)
@@ -194,13 +196,13 @@ IDENTITY = ("hostname", "machine_id")  # values that must not differ between fil
 
 @dataclass
 class _Instance:
-    """The values of one instance. values: each with its file; silent: the reasons for missing values; disputed: values
-    that differ between files.
+    """The values of one instance. values: each with its file; missing_reasons: by name, why a value is missing;
+    disputed: values that differ between files.
     """
 
     what: str
     values: dict[str, tuple[str, Observation]] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)
+    missing_reasons: dict[str, str] = field(default_factory=dict)
     disputed: dict[str, tuple[Worth, UsageError]] = field(default_factory=dict)
 
     def add(self, file: str, state: State) -> None:
@@ -208,12 +210,12 @@ class _Instance:
         for name, value in state.items():
             before = self.values.get(name)
             if not isinstance(value, Observation):
-                self.silent.setdefault(name, value.why)
+                self.missing_reasons.setdefault(name, value.why)
             elif before is None or value.worth > before[1].worth:
                 self.values[name] = (file, value)
             elif value.worth == before[1].worth and value.value != before[1].value:
                 both = (before[0], str(before[1].value)), (file, str(value.value))
-                found = contradiction(f"{self.what}.{name}", *both)
+                found = contradiction_error(f"{self.what}.{name}", *both)
                 if name in IDENTITY:
                     raise found
                 self.disputed[name] = (value.worth, found)
@@ -228,23 +230,23 @@ class _Instance:
         if dispute and known and known[1].worth == worth:
             warn(f"{dispute.what}; it counts as unknown")
             return asdict(unknown(dispute.what))
-        return known[1].value if known else asdict(unknown(self.silent.get(name, NOT_READ)))
+        return known[1].value if known else asdict(unknown(self.missing_reasons.get(name, NOT_READ)))
 
 
-def merged(
+def merge_files(
     files: Sequence[tuple[str, str, FileObservations]], host: str | None, read_at: str, warn: Warn = lambda _: None
 ) -> Facts:
-    """Merge files, each with its kind, into the facts of one machine. warn: is called for facts in which files differ.
+    """Merge files, each with its kind, into the facts of one machine. warn: is called for facts in which files differ;
+    read_at: the time of the import, ISO 8601 in UTC, because files have their own time in local time or not at all.
 
-    `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
-    at all. Raises UsageError: Contradiction, GpusDoNotMatch, NotReadable, Nameless.
+    Raises UsageError: Contradiction, GpusDoNotMatch, NotReadable, Nameless.
     """
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
     resources: dict[str, Answer] = {resource: unknown(NOT_READ) for resource in WINDOWS}
     resources.update(_with_disk_guids(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
-        found = machine_functions(observations)
+        found = match_functions(observations)
         complete = any(each.every_function or each.every_gpu for _, each in observations)
         known = complete or not found or not all(map(_is_other_vendor, found))
         resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else unknown(_LISTING_INCOMPLETE)
@@ -273,7 +275,7 @@ def _host(observations: Sequence[tuple[str, FileObservations]], requested: str |
     named = [(file, each.host) for file, each in observations if each.host]
     for file, name in named[1:]:
         if name.casefold() != named[0][1].casefold():
-            raise contradiction("the machine's name", named[0], (file, name))
+            raise contradiction_error("the machine's name", named[0], (file, name))
     if requested or named:
         return requested or named[0][1]
     files = visible(", ".join(file for file, _ in observations))
@@ -311,7 +313,7 @@ def _with_disk_guids(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
     return {**resources, "Partition": tuple(placed)}
 
 
-def unplaced(number: int) -> str:
+def unplaced_location(number: int) -> str:
     """Make the key that a GPU has in place of a location, by its number in a list."""
     return f"{UNPLACED}({number})#PCI(0000)"
 
@@ -322,7 +324,7 @@ def _gpus(functions: Sequence[MachineFunction], warn: Warn) -> Answer:
     for function in functions:
         location = function.location
         if location is None:
-            location = unplaced(next(numbers))
+            location = unplaced_location(next(numbers))
         instance = _Instance(f"the GPU at {location}")
         for file, each in function.seen:
             instance.add(file, each.state)

@@ -18,12 +18,12 @@ from winhost.model.units import MiB
 READABLE = "What can be read: winhost facts import --help"
 
 
-def unreadable(file: str, why: str, hint: str | None = None) -> UsageError:
+def unreadable_file_error(file: str, why: str, hint: str | None = None) -> UsageError:
     """Make the error for a file that is broken, or of an unknown kind. why: continues a sentence after its name."""
     return UsageError("NotReadable", what=f"{visible(file)} {visible(why)}", hint=hint)
 
 
-def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) -> UsageError:
+def contradiction_error(fact: str, first: tuple[str, str], second: tuple[str, str]) -> UsageError:
     """Make the error for two files with different values for a fact, neither of which is more reliable."""
     values = ", ".join(f"{visible(value)} ({visible(file)})" for file, value in (first, second))
     return UsageError(
@@ -35,10 +35,10 @@ def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) ->
 
 
 class Worth(IntEnum):
-    """The reliability of a value: of two that differ the better one counts; two of equal worth must not differ.
+    """The reliability of a value. Of two different values the more reliable one counts; of equal worth, none does.
 
-    ROUNDED: to a few digits; ROUGH: less, or worded by the tool that shows it; DRIVER: in the words of the GPU's
-    driver; EXACT: as Windows or the device itself says it.
+    ROUNDED: to a few digits; ROUGH: less precise, or in words of the tool; DRIVER: in words of the GPU's driver; EXACT:
+    as Windows or the device itself reports it.
     """
 
     ROUNDED = -1
@@ -67,7 +67,7 @@ State: TypeAlias = Mapping[str, Value]
 
 
 def observed(value: Json, otherwise: Unreported, worth: Worth = Worth.EXACT) -> Value:
-    """Return the observation of a value, or None for None and an empty text."""
+    """Return the observation of a value; `otherwise` for None and an empty text."""
     return otherwise if value is None or value == "" else Observation(value, worth)
 
 
@@ -115,7 +115,8 @@ class FileObservations:
 
     host: the machine's name; resources: states by resource and the value of its key, empty for resources without one;
     functions: the GPUs that it lists, None where it is not about GPUs; every_function: it lists all GPUs of the
-    machine with the functions beside them, every_gpu: all GPUs; advice: what would tell more than this file.
+    machine with the other functions in their slots, every_gpu: all GPUs; advice: a file that has more facts than this
+    one.
     """
 
     host: str | None = None
@@ -136,11 +137,11 @@ MAX_ELEMENTS = 200_000
 """nvidia-smi writes about 400 for each GPU, dxdiag some thousand."""
 
 
-def decoded(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """Decode text as Windows PowerShell 5.1 (UTF-16), Notepad (a byte order mark) and Linux write it. Raises Misread.
 
-    What is neither is read as Latin-1, which every byte is in: old consoles redirect in the code page of the country,
-    and what is looked for is ASCII.
+    Other text is decoded as Latin-1, in which every byte is valid: old consoles write the code page of the country, and
+    all search patterns are ASCII.
     """
     marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if marked or (data[1:2] == b"\0" and data[:1] != b"\0"):  # wsl.exe writes it unmarked into a file
@@ -161,7 +162,7 @@ _QUOTED = re.compile(r"^[ \t]*(?:> ?)+", re.MULTILINE)
 _COMMENTED = re.compile(r"^[ \t]*# ?", re.MULTILINE)
 
 
-def unquoted(text: str) -> str:
+def unquote(text: str) -> str:
     """Restore the text of the tool: remove the `>` of a quotation, the `#` of a comment, and a common indentation."""
     text = text.replace("\r\n", "\n")
     lines = sum(1 for line in text.splitlines() if line.strip())

@@ -1,4 +1,4 @@
-"""The kinds of files that are read, how each is recognised, and files that are almost of that kind."""
+"""The kinds of files that can be imported, how each is recognized, and similar files that cannot."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,22 +18,22 @@ from winhost.imports import (
     systeminfo,
     versions,
 )
-from winhost.imports.observation import READABLE, FileObservations, Misread, decoded, unquoted, unreadable
+from winhost.imports.observation import READABLE, FileObservations, Misread, decode, unquote, unreadable_file_error
 
 _BEGINNING = 1 << 20  # characters in which a file shows what it is
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: the output of that
-    command in a form that is not read; why: what is wrong with that form; instead: the command to run then, where it
-    is another one.
+    """A kind of file. made_by: the command that writes it; pattern: of text that only this kind has; near_pattern: of
+    output of that command in a form that is not supported; why: what is wrong with that form; instead: the command to
+    run in that case, if it is another one.
     """
 
     made_by: str
     read: Callable[[str], FileObservations]
-    looks: re.Pattern[str]
-    near: re.Pattern[str]
+    pattern: re.Pattern[str]
+    near_pattern: re.Pattern[str]
     why: str = "is in a form for people"
     instead: str | None = None
 
@@ -42,102 +42,102 @@ SOURCES: Mapping[str, FileKind] = {
     "nvidia-smi": FileKind(
         "nvidia-smi -q -x",
         nvidia_smi.read,
-        looks=re.compile(
+        pattern=re.compile(
             rf"<nvidia_smi_log\b|{nvidia_smi.LOG.pattern}|{nvidia_smi.QUERY.pattern}|{nvidia_smi.LIST.pattern}"
             rf"|{nvidia_smi.TABLE.pattern}|{nvidia_smi.LOST_GPU.pattern}",
             re.MULTILINE,
         ),
-        near=re.compile(r"\| NVIDIA-SMI |NVIDIA-SMI has failed|^\s*GPU0\s+(?:GPU1|X)\b", re.MULTILINE),
+        near_pattern=re.compile(r"\| NVIDIA-SMI |NVIDIA-SMI has failed|^\s*GPU0\s+(?:GPU1|X)\b", re.MULTILINE),
         why="names no GPU",
     ),
     "dxdiag": FileKind(
         "dxdiag /x FILE",
         dxdiag.read,
-        looks=re.compile(rf"<DxDiag\b|{dxdiag.TEXT.pattern}", re.MULTILINE),
-        near=re.compile(r"DxDiag Version:|\"DxDiag\""),
+        pattern=re.compile(rf"<DxDiag\b|{dxdiag.TEXT.pattern}", re.MULTILINE),
+        near_pattern=re.compile(r"DxDiag Version:|\"DxDiag\""),
     ),
     "computer-info": FileKind(
         "Get-ComputerInfo | ConvertTo-Json",
         computer_info.read,
-        looks=re.compile(
+        pattern=re.compile(
             r'\A\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'
             rf"|{computer_info.LIST.pattern}",
             re.MULTILINE,
         ),
-        near=re.compile(r"^(?:WindowsProductName|OsName|OsBuildNumber|HyperVisorPresent)\s*:", re.MULTILINE),
+        near_pattern=re.compile(r"^(?:WindowsProductName|OsName|OsBuildNumber|HyperVisorPresent)\s*:", re.MULTILINE),
     ),
     "systeminfo": FileKind(
         "systeminfo",
         systeminfo.read,
-        looks=re.compile(
+        pattern=re.compile(
             rf"{systeminfo.LIST.pattern}|{systeminfo.CSV.pattern}|(?i:{systeminfo.ELSEWHERE.pattern})", re.MULTILINE
         ),
-        near=systeminfo.PART,
+        near_pattern=systeminfo.PART,
         why="is only a part of systeminfo",
         instead="Get-ComputerInfo | ConvertTo-Json, which says the same in every language",
     ),
     "lspci": FileKind(
         "lspci -vv -nn, as root",
         lspci.read,
-        looks=lspci.PATTERN,
-        near=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
+        pattern=lspci.PATTERN,
+        near_pattern=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
         why="names no GPU by the words of its class",
     ),
     "survey-dda": FileKind(
         ".\\SurveyDDA.ps1 *> survey.txt",
         devices.read_survey,
-        looks=re.compile(
+        pattern=re.compile(
             rf"Generating a list of PCI Express endpoint devices|{devices.LOCATION.pattern}", re.MULTILINE | re.I
         ),
-        near=re.compile(r"PCIROOT\("),
+        near_pattern=re.compile(r"PCIROOT\("),
     ),
     "pnp-devices": FileKind(
         "Get-PnpDevice -Class Display | Format-List, or pnputil /enum-devices /class Display",
         devices.read_adapters,
-        looks=re.compile(rf"{devices.LIST.pattern}|{devices.TABLE.pattern}", re.MULTILINE | re.IGNORECASE),
-        near=re.compile(r"^[ \t]*(?:OK|Error|Unknown) +Display +\S", re.MULTILINE),
+        pattern=re.compile(rf"{devices.LIST.pattern}|{devices.TABLE.pattern}", re.MULTILINE | re.IGNORECASE),
+        near_pattern=re.compile(r"^[ \t]*(?:OK|Error|Unknown) +Display +\S", re.MULTILINE),
     ),
     "disks": FileKind(
         "Get-Disk | ConvertTo-Json",
         storage.read_disks,
-        looks=re.compile(r'^\s*[\[{](?=[\s\S]*"PartitionStyle"\s*:)(?=[\s\S]*"UniqueId"\s*:)'),
-        near=re.compile(r"^Number\s+Friendly Name\s+Serial Number\s+HealthStatus", re.MULTILINE),
+        pattern=re.compile(r'^\s*[\[{](?=[\s\S]*"PartitionStyle"\s*:)(?=[\s\S]*"UniqueId"\s*:)'),
+        near_pattern=re.compile(r"^Number\s+Friendly Name\s+Serial Number\s+HealthStatus", re.MULTILINE),
     ),
     "partitions": FileKind(
         "Get-Partition | ConvertTo-Json",
         storage.read_partitions,
-        looks=re.compile(r'^\s*[\[{](?=[\s\S]*"GptType"\s*:)(?=[\s\S]*"DiskNumber"\s*:)'),
-        near=re.compile(r"^PartitionNumber\s+DriveLetter\s+Offset\s+Size\s+Type", re.MULTILINE),
+        pattern=re.compile(r'^\s*[\[{](?=[\s\S]*"GptType"\s*:)(?=[\s\S]*"DiskNumber"\s*:)'),
+        near_pattern=re.compile(r"^PartitionNumber\s+DriveLetter\s+Offset\s+Size\s+Type", re.MULTILINE),
     ),
     "manage-bde": FileKind(
         "manage-bde -protectors -get C:, and in English manage-bde -status",
         storage.read_volumes,
-        looks=re.compile(rf"{storage.PROTECTOR.pattern}|{storage.STATUS.pattern}", re.MULTILINE),
-        near=re.compile(r"^MountPoint\s*:.*$[\s\S]*^ProtectionStatus\s*:", re.MULTILINE),
+        pattern=re.compile(rf"{storage.PROTECTOR.pattern}|{storage.STATUS.pattern}", re.MULTILINE),
+        near_pattern=re.compile(r"^MountPoint\s*:.*$[\s\S]*^ProtectionStatus\s*:", re.MULTILINE),
     ),
     "bcdedit": FileKind(
         "bcdedit /enum all",
         msinfo.read_bcd,
-        looks=msinfo.BCD,
-        near=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
+        pattern=msinfo.BCD,
+        near_pattern=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
     ),
     "msinfo32": FileKind(
         "msinfo32 /nfo FILE, or /report FILE",
         msinfo.read,
-        looks=re.compile(rf"{msinfo.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
-        near=re.compile(r"^\[System Summary\]", re.MULTILINE),
+        pattern=re.compile(rf"{msinfo.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
+        near_pattern=re.compile(r"^\[System Summary\]", re.MULTILINE),
     ),
     "partitionable-gpus": FileKind(
         "Get-VMHostPartitionableGpu",
         hyperv.read_gpus,
-        looks=hyperv.GPUS,
-        near=re.compile(r"GPUPARAV", re.IGNORECASE),
+        pattern=hyperv.GPUS,
+        near_pattern=re.compile(r"GPUPARAV", re.IGNORECASE),
     ),
     "wsl-version": FileKind(
         "wsl --version",
         versions.read_package,
-        looks=versions.PACKAGE,
-        near=re.compile(
+        pattern=versions.PACKAGE,
+        near_pattern=re.compile(
             r"^\s*(?:Default Distribution|Standardverteilung|Distribution par défaut|默认(?:分发版|分发))\s*[:\uff1a]",
             re.MULTILINE,
         ),
@@ -146,28 +146,28 @@ SOURCES: Mapping[str, FileKind] = {
     "wsl-list": FileKind(
         "wsl -l -v, while a distro runs",
         versions.read_distros,
-        looks=versions.DISTROS,
-        near=re.compile(r"^\s*NAME\s+STATE\s+VERSION", re.MULTILINE),
+        pattern=versions.DISTROS,
+        near_pattern=re.compile(r"^\s*NAME\s+STATE\s+VERSION", re.MULTILINE),
     ),
     "hyper-v": FileKind(
         "Get-VMHost | Format-List, or Get-VM",
         hyperv.read_hosts,
-        looks=hyperv.HOSTS,
-        near=re.compile(r"^\s*(?:LogicalProcessorCount|VMId)\s*:", re.MULTILINE),
+        pattern=hyperv.HOSTS,
+        near_pattern=re.compile(r"^\s*(?:LogicalProcessorCount|VMId)\s*:", re.MULTILINE),
     ),
     "linux": FileKind(
         "lscpu and free, on a Linux started on the machine itself, or uname -a in WSL",
         linux_words.read,
-        looks=linux_words.PATTERN,
-        near=re.compile(r"^\s*CPU op-mode\(s\):|^\s*total +used +free +shared", re.MULTILINE),
+        pattern=linux_words.PATTERN,
+        near_pattern=re.compile(r"^\s*CPU op-mode\(s\):|^\s*total +used +free +shared", re.MULTILINE),
         why="does not say whether it ran on the machine itself or in a VM such as WSL's",
         instead="lscpu and free in one paste",
     ),
     "windows-version": FileKind(
         "ver, or Settings > System > About",
         versions.read_words,
-        looks=versions.PATTERN,
-        near=re.compile(r"^Edition[ \t]*[:\t][ \t]*Windows 1[01]", re.MULTILINE),
+        pattern=versions.PATTERN,
+        near_pattern=re.compile(r"^Edition[ \t]*[:\t][ \t]*Windows 1[01]", re.MULTILINE),
     ),
 }
 
@@ -206,66 +206,68 @@ _PARTS = (  # what is of no kind, but tells what it is about, and what tells of 
 
 
 def read(file: str, data: bytes, kind: str | None = None) -> list[tuple[str, FileObservations]]:
-    """Read the kinds of output in a file: the kind that is named alone, else each that is recognised.
+    """Read the outputs in a file: only those of the named kind, else all that are recognized.
 
     Raises UsageError: NotReadable.
     """
     try:
-        text = unquoted(decoded(data))
+        text = unquote(decode(data))
         if not text.strip():
             raise Misread("is empty")
         if kind:
             return [(kind, SOURCES[kind].read(text))]
-        kind = _recognised(file, text)
+        kind = _recognize_kind(file, text)
         return _read_outputs(kind, text)
     except Misread as misread:
         why = str(misread)
     made = f"It is made with: {SOURCES[kind].made_by}" if kind else READABLE
-    raise unreadable(file, why, made)
+    raise unreadable_file_error(file, why, made)
 
 
 def _read_outputs(kind: str, text: str) -> list[tuple[str, FileObservations]]:
-    """Read every output of one paste, of which `kind` is the first. GPUs are taken of one output alone: two may number
-    them differently. Raises Misread where none can be read.
+    """Read every output in a text, of which `kind` is the first. GPUs are read from only one output, because two may
+    number them differently. Raises Misread if none can be read.
     """
-    told = list[tuple[str, FileObservations]]()
+    outputs = list[tuple[str, FileObservations]]()
     same_gpus, unread = list[str](), dict[str, Misread]()
-    beside = [other for other in SOURCES if other != kind and not {kind, other} <= _ALIKE]
-    for each in (kind, *(other for other in beside if SOURCES[other].looks.search(text[:_BEGINNING]))):
+    other_kinds = [other for other in SOURCES if other != kind and not {kind, other} <= _ALIKE]
+    for each in (kind, *(other for other in other_kinds if SOURCES[other].pattern.search(text[:_BEGINNING]))):
         try:
             found = SOURCES[each].read(text)
         except Misread as misread:
             unread[SOURCES[each].made_by] = misread
             continue
-        if found.functions and any(before.functions for _, before in told):
+        if found.functions and any(before.functions for _, before in outputs):
             same_gpus.append(SOURCES[each].made_by)
             found = replace(found, functions=None, every_function=False, every_gpu=False, advice=None)
-        told.append((each, found))
-    if not told:
+        outputs.append((each, found))
+    if not outputs:
         raise next(iter(unread.values()))
-    first, found = told[0]
+    first, found = outputs[0]
     advice = [found.advice] if found.advice else []
     if same_gpus:
-        taken = next(SOURCES[each].made_by for each, observed in told if observed.functions)
+        taken = next(SOURCES[each].made_by for each, observed in outputs if observed.functions)
         apart = " and ".join(same_gpus)
-        advice.append(f"GPUs were read from what {taken} printed: bring {apart} in a file of its own")
+        advice.append(f"GPUs were read from what {taken} printed: put {apart} into a separate file")
     if unread:
-        advice.append(f"what {' and '.join(unread)} printed was not read: bring it in a file of its own")
-    told[0] = first, replace(found, advice="; ".join(advice) or None)
-    return told
+        advice.append(f"what {' and '.join(unread)} printed was not read: put it into a separate file")
+    outputs[0] = first, replace(found, advice="; ".join(advice) or None)
+    return outputs
 
 
-def _recognised(file: str, text: str) -> str:
+def _recognize_kind(file: str, text: str) -> str:
     beginning = text[:_BEGINNING]
     for why, pattern, hint in _WINHOST_FILES:
         if pattern.search(beginning):
-            raise unreadable(file, why, hint)
+            raise unreadable_file_error(file, why, hint)
     for kind, source in SOURCES.items():
-        if source.looks.search(beginning):
+        if source.pattern.search(beginning):
             return kind
-    near = ((source.why, source.near, source.instead or source.made_by) for source in SOURCES.values())
+    near = ((source.why, source.near_pattern, source.instead or source.made_by) for source in SOURCES.values())
     for why, pattern, instead in (*near, *_PARTS):
         if pattern.search(beginning):
-            raise unreadable(file, why, f"Make it with: {instead}")
+            raise unreadable_file_error(file, why, f"Make it with: {instead}")
     known = "\n".join(f"  {kind}: {source.made_by}" for kind, source in SOURCES.items())
-    raise unreadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")
+    raise unreadable_file_error(
+        file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}"
+    )

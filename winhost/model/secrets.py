@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMMAND_SECONDS = 60
 """The time limit of a `cmd:` in seconds: long enough to touch a hardware token."""
-_LARGEST = 64 * KiB
+_MAX_BYTES = 64 * KiB
 
 _FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
 
@@ -78,10 +78,10 @@ class SecretRef:
         """Read the secret now. Raises UsageError: SecretUnreadable."""
         value = _SCHEMES[self.scheme].read(self)
         if not value:
-            raise self.unreadable("it is empty")
+            raise self.unreadable_error("it is empty")
         return Secret(value)
 
-    def keep(self, value: Secret) -> bool:
+    def store_in_keyring(self, value: Secret) -> bool:
         """Write a value into the keyring under this reference. Return False if no keyring works, or the value does not
         read back. Nothing is raised, because the error of a backend may contain the value.
         """
@@ -103,7 +103,7 @@ class SecretRef:
         """The reference as a file has it. `str` is for people."""
         return f"{self.scheme}:{self.target}"
 
-    def unreadable(self, why: str, hint: str | None = None) -> UsageError:
+    def unreadable_error(self, why: str, hint: str | None = None) -> UsageError:
         """Return the error that names this reference, and nothing that was read."""
         what = f"the secret {visible(str(self))} cannot be read: {visible(why)}"
         return UsageError("SecretUnreadable", what=what, hint=None if hint is None else visible(hint))
@@ -163,7 +163,7 @@ def _read_variable(ref: SecretRef) -> str:
     if value is None:
         # The value is typed after the command, so that it is not in the shell's history.
         mend = f"$env:{ref.target} = Read-Host" if os.name == "nt" else f"read -rs {ref.target}; export {ref.target}"
-        raise ref.unreadable("the environment variable is not set", f"In the shell that runs winhost: {mend}")
+        raise ref.unreadable_error("the environment variable is not set", f"In the shell that runs winhost: {mend}")
     return value
 
 
@@ -177,23 +177,23 @@ def _read_file(ref: SecretRef) -> str:
     try:
         path = Path(ref.target).expanduser()
         if not path.is_file():
-            raise ref.unreadable("there is no such file")
+            raise ref.unreadable_error("there is no such file")
         with path.open("rb") as file:
             _refuse_shared(ref, os.fstat(file.fileno()).st_mode)
-            data = file.read(_LARGEST + 1)
-            if len(data) > _LARGEST:
-                raise ref.unreadable(f"it has more than {_LARGEST // KiB} KiB, which no secret has")
+            data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ref.unreadable_error(f"it has more than {_MAX_BYTES // KiB} KiB, which no secret has")
     except RuntimeError:
-        raise ref.unreadable("there is no such home folder") from None
+        raise ref.unreadable_error("there is no such home folder") from None
     except OSError as error:
-        raise ref.unreadable(error.strerror or type(error).__name__) from None
+        raise ref.unreadable_error(error.strerror or type(error).__name__) from None
     return re.sub(r"\r?\n\Z", "", _text(ref, data))
 
 
 def _refuse_shared(ref: SecretRef, mode: int) -> None:
     # On Windows every file has mode 0o666; its access lists are not checked here.
     if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-        raise ref.unreadable("others may open the file", f"chmod 600 {shlex.quote(ref.target)}")
+        raise ref.unreadable_error("others may open the file", f"chmod 600 {shlex.quote(ref.target)}")
 
 
 def _command(target: str) -> list[str]:
@@ -233,9 +233,9 @@ def _read_command(ref: SecretRef) -> str:
     except OSError as error:
         why = f"{command[0]} cannot be started ({error.strerror})"
     if why:
-        raise ref.unreadable(why)
+        raise ref.unreadable_error(why)
     if done.returncode != 0:
-        raise ref.unreadable(
+        raise ref.unreadable_error(
             f"{command[0]} ended with exit code {done.returncode}", "run it by hand to see what it says"
         )
     return _text(ref, done.stdout.split(b"\n", 1)[0]).removesuffix("\r")
@@ -246,7 +246,7 @@ def _text(ref: SecretRef, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         pass  # this exception contains the bytes, so it must end before another one is raised
-    raise ref.unreadable("it is not UTF-8 text")
+    raise ref.unreadable_error("it is not UTF-8 text")
 
 
 def _keyring_problem(target: str) -> str | None:
@@ -260,12 +260,12 @@ def _read_keyring(ref: SecretRef) -> str:
         keyring = import_module("keyring")
         value = keyring.get_password(service, user)
     except ImportError:
-        raise ref.unreadable("keyring support is not installed", "pip install 'winhost[keyring]'") from None
+        raise ref.unreadable_error("keyring support is not installed", "pip install 'winhost[keyring]'") from None
     except import_module("keyring.errors").KeyringError as error:
-        raise ref.unreadable(f"the keyring refused ({type(error).__name__})", "keyring diagnose") from None
+        raise ref.unreadable_error(f"the keyring refused ({type(error).__name__})", "keyring diagnose") from None
     if value is None:
         mend = f"keyring set {shlex.quote(service)} {shlex.quote(user)}"
-        raise ref.unreadable("the keyring has no such entry", mend)
+        raise ref.unreadable_error("the keyring has no such entry", mend)
     return str(value)
 
 

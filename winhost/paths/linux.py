@@ -26,7 +26,7 @@ from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGp
 
 
 Engine = Literal["auto", "docker", "podman", "none"]
-WITHOUT_TOOLKIT = "none"
+NO_TOOLKIT = "none"
 FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 
 
@@ -34,20 +34,22 @@ class LinuxSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
     toolkit: Literal["none"] | Debian
-    """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: no container there gets
-    GPUs from winhost, as where vLLM runs without one.
+    """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: containers there get no
+    GPUs from winhost, for example because vLLM runs without a container.
     """
 
     engine: Engine = "auto"
-    """The container runtime. auto: the one that is there, else Docker of the distribution; none: whatever there is is
-    left alone.
+    """The container runtime. auto: the installed one, else Docker of the distribution; none: winhost installs and
+    changes no runtime.
     """
 
     @field_validator("toolkit")
     @classmethod
-    def _renews_its_spec(cls, version: str) -> str:
-        if version != WITHOUT_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
-            raise ValueError(f"should be {FIRST_TOOLKIT} or later: before it, no CDI specification outlives a restart")
+    def _check_toolkit_version(cls, version: str) -> str:
+        if version != NO_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+            raise ValueError(
+                f"should be {FIRST_TOOLKIT} or later: with older ones, no CDI specification outlives a restart"
+            )
         return version
 
 
@@ -80,14 +82,14 @@ class DriverChoice:
     text: str = UNATTENDED
 
 
-def select_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
-    """Select the set of driver packages for the GPUs of a Linux, or for those that it will get (coming). None if the
+def select_driver(facts: HostFacts, expected: Sequence[str] = ()) -> DriverChoice | None:
+    """Select the set of driver packages for the GPUs of a Linux, or for those that it will get (expected). None if the
     Linux has a driver from another source, which is kept.
 
     Raises UsageError (NoDriver), MissingFact.
     """
     sets = {each.key["packages"]: each.state for each in facts.all(AptPackages)}
-    devices = coming or [gpu.state.device or "" for gpu in facts.all(LinuxGpu)]
+    devices = expected or [gpu.state.device or "" for gpu in facts.all(LinuxGpu)]
     with suppress(UsageError):  # an installed driver that does not support these GPUs is kept as a foreign one
         return choose_driver(devices, [packages for packages, state in sets.items() if state.installed is not False])
     driver = facts.the(LinuxGpuDriver)
@@ -115,19 +117,19 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
         )
         raise _no_driver_error(what, "Give them to two machines")
     open_ = not impossible
-    ours = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
-    if not ours:
+    matching = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
+    if not matching:
         what = "this Linux knows of no prebuilt modules of NVIDIA's driver for its kernel"
         lists = "where it never got lists of packages, because no mirror answered: sudo apt-get update"
         raise _no_driver_error(what, f"Use Ubuntu with one of its own kernels; {lists}")
     if needed:
-        why = f"{', '.join(needed)} works with the open kernel modules alone."
+        why = f"{', '.join(needed)} works only with the open kernel modules."
     elif impossible:
         why = f"{', '.join(impossible)} does not work with the open kernel modules."
     else:
         why = "NVIDIA recommends the open kernel modules for GPUs from Turing on."
     unverified = tuple(device for device, modules in support.items() if modules is None)
-    return DriverChoice(ours[0], open_, f"{why} Signed by Ubuntu, so that Secure Boot stays on.", unverified)
+    return DriverChoice(matching[0], open_, f"{why} Signed by Ubuntu, so that Secure Boot stays on.", unverified)
 
 
 def has_fabric_manager(packages: str) -> bool:
@@ -148,7 +150,7 @@ def _no_driver_error(what: str, hint: str) -> UsageError:
 
 
 DOCKER, PODMAN, NONE = "docker", "podman", "none"
-FIRST_WITH_CDI = 25  # Docker; it then has to be turned on, until it is by itself
+FIRST_WITH_CDI = 25  # the first Docker with CDI, which has to be enabled there; later ones enable it by default
 PACKAGES = {DOCKER: "docker.io", PODMAN: "podman"}
 _RUNTIME: Json = {"path": "nvidia-container-runtime", "runtimeArgs": []}
 
@@ -156,32 +158,32 @@ _RUNTIME: Json = {"path": "nvidia-container-runtime", "runtimeArgs": []}
 class ChosenEngine:
     """The container engine that a plan uses. A Docker from a snap is left alone, because it has its own settings."""
 
-    def __init__(self, facts: HostFacts, asked: Engine) -> None:
-        self._facts, self._asked = facts, asked
+    def __init__(self, facts: HostFacts, requested: Engine) -> None:
+        self._facts, self._requested = facts, requested
 
     @cached_property
     def name(self) -> str:
         """docker, podman or none. Raises MissingFact, and Refusal (linux.docker-snap)."""
-        if self._asked == DOCKER and self._of_snap:
+        if self._requested == DOCKER and self._is_docker_snap:
             sentence = "Docker was installed as a snap here, which reads settings of its own."
             raise Refusal(
                 "linux.docker-snap", sentence, "Remove it (snap remove docker), or plan with --set engine=none."
             )
-        if self._asked != "auto":
-            return self._asked
-        found = [each for each in (DOCKER, PODMAN) if each in self._there]
-        return found[0] if found else NONE if self._of_snap else DOCKER
+        if self._requested != "auto":
+            return self._requested
+        found = [each for each in (DOCKER, PODMAN) if each in self._usable_engines]
+        return found[0] if found else NONE if self._is_docker_snap else DOCKER
 
     @cached_property
     def _engines(self) -> Mapping[str, ContainerEngine]:
         return {each.key["engine"]: each.state for each in self._facts.all(ContainerEngine)}
 
     @property
-    def _there(self) -> Mapping[str, ContainerEngine]:
+    def _usable_engines(self) -> Mapping[str, ContainerEngine]:
         return {name: engine for name, engine in self._engines.items() if not engine.snap}
 
     @property
-    def _of_snap(self) -> bool:
+    def _is_docker_snap(self) -> bool:
         return any(name == DOCKER and engine.snap for name, engine in self._engines.items())
 
     @property
@@ -193,7 +195,7 @@ class ChosenEngine:
             return ()
         packages = PACKAGES[self.name]
         state = self._facts.find(AptPackages, {"packages": packages})
-        if (self.name in self._there and (state is None or state.installed is not None)) or state is None:
+        if (self.name in self._usable_engines and (state is None or state.installed is not None)) or state is None:
             return ()
         _refuse_unavailable(packages, state)
         return ({"packages": packages, "title": f"{self.name.capitalize()}, which runs containers"},)
@@ -207,7 +209,7 @@ class ChosenEngine:
         """Docker's settings; Podman needs none, because it knows CDI."""
         if self.name != DOCKER:
             return ()
-        if DOCKER in self._there and major(self._there[DOCKER].version) < FIRST_WITH_CDI:
+        if DOCKER in self._usable_engines and major(self._usable_engines[DOCKER].version) < FIRST_WITH_CDI:
             why = "This Docker has no CDI yet: --gpus and --runtime nvidia give containers the GPUs."
             return (
                 {"pointer": "/runtimes/nvidia", "value": _RUNTIME, "title": "NVIDIA's runtime for Docker", "why": why},
@@ -273,7 +275,7 @@ class LinuxDecisions:
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """The driver to install; empty where the running one came from another source. Raises UsageError: NoDriver."""
+        """The driver to install; empty if the running one is from another source. Raises UsageError: NoDriver."""
         chosen = select_driver(self._facts)
         return (chosen,) if chosen else ()
 
@@ -289,8 +291,8 @@ class LinuxDecisions:
     def units(self) -> tuple[Mapping[str, str], ...]:
         """The units of the engine, and of the fabric manager, which Ubuntu's package leaves disabled."""
         listed = any(has_fabric_manager(each.key["packages"]) for each in self._facts.all(AptPackages))
-        wanted = listed and any(has_fabric_manager(each.packages) for each in self.drivers)
-        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if wanted else ()))
+        is_chosen = listed and any(has_fabric_manager(each.packages) for each in self.drivers)
+        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if is_chosen else ()))
 
     @property
     def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
@@ -302,7 +304,7 @@ class LinuxDecisions:
 
     @property
     def _has_toolkit(self) -> bool:
-        return self._settings.toolkit != WITHOUT_TOOLKIT
+        return self._settings.toolkit != NO_TOOLKIT
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:

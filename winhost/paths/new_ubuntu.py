@@ -37,7 +37,7 @@ Item = Mapping[str, Json]
 
 
 class NewUbuntu(OwnAddress):
-    """The system that is installed, and how winhost is let in over SSH."""
+    """The system that is installed, and how winhost logs on to it over SSH."""
 
     hostname: Annotated[
         str,
@@ -45,8 +45,8 @@ class NewUbuntu(OwnAddress):
         HostSpecific("host name"),
     ]
     key: Annotated[str, AfterValidator(public_key)] | None = None
-    """The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that winhost
-    makes.
+    """The public key of the user who runs winhost. By default that of ssh.key in fleet.yaml, else of a pair that
+    winhost makes.
     """
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = "winhost"
     """The user who logs on with that key, and becomes root with sudo. There is no password."""
@@ -65,16 +65,16 @@ class NewUbuntu(OwnAddress):
     kernel: Literal["generic", "hwe"] = "generic"
     timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
     upload: Upload = "wire"
-    """The way of an image in a folder here to the host, as for a new VM."""
+    """How an image in a folder of this computer is sent to the host, as for a new VM."""
     serve: str = AUTO
     """The address of this computer at which the installer fetches its settings, once. auto: the one that leads to the
     host.
     """
 
     @model_validator(mode="after")
-    def _has_a_way_out(self) -> "NewUbuntu":
+    def _check_gateway(self) -> "NewUbuntu":
         if self.address != DHCP and self.gateway is None:
-            raise ValueError("an address of its own goes with a gateway")
+            raise ValueError("a static address needs a gateway")
         return self
 
     @property
@@ -94,12 +94,12 @@ class NewUbuntu(OwnAddress):
 class UbuntuDecisions(ContainersInside):
     """The decisions that the playbook may refer to. Those about the Linux raise MissingFact until it runs."""
 
-    def __init__(self, facts: HostFacts, asked: NewUbuntu, containers: LinuxSettings | None) -> None:
-        self._facts, self._asked, self._containers = facts, asked, containers
+    def __init__(self, facts: HostFacts, settings: NewUbuntu, containers: LinuxSettings | None) -> None:
+        self._facts, self._settings, self._containers = facts, settings, containers
 
     @property
     def images(self) -> tuple[Item, ...]:
-        return (self._asked.image,)
+        return (self._settings.image,)
 
     def installers(self, partition: str) -> tuple[Item, ...]:
         """Return the installer on the partition with this GUID; with its recorded values once Ubuntu is installed.
@@ -110,15 +110,15 @@ class UbuntuDecisions(ContainersInside):
         if made is not None and self.is_installed:
             parts = ("partition", "image", "files", "user", "address")
             return ({"name": UBUNTU, **{part: getattr(made, part) for part in parts}},)
-        plan, image, address = self.install_plan(), self._asked.image, self._asked.of_seed
+        plan, image, address = self.install_plan(), self._settings.image, self._settings.guest_address
         esp = plan.order()["windows_esp"]
         return (
             {
                 "name": UBUNTU,
                 "partition": partition,
                 "image": f"{image['sha256']}-{image['name']}",
-                "files": _files(plan.system.kernel_words, str(esp)),
-                "user": self._asked.user,
+                "files": _files(plan.system.kernel_ip_argument, str(esp)),
+                "user": self._settings.user,
                 "address": str(address.interface) if address else None,
             },
         )
@@ -131,29 +131,29 @@ class UbuntuDecisions(ContainersInside):
 
     def install_plan(self) -> InstallPlan:
         """Return the plan of the installation for the current facts. Raises RefusedError (NotPrepared), MissingFact."""
-        asked = self._asked
-        if asked.key is None:
+        settings = self._settings
+        if settings.key is None:
             raise Refusal(
                 "disk.nobody-logs-on",
                 "Nobody could log on to the new Ubuntu: it has no password.",
                 "Name your public key: --set system.key=@FILE.pub",
             )
         system = NewSystem(
-            asked.hostname,
-            asked.user,
-            (asked.key,),
+            settings.hostname,
+            settings.user,
+            (settings.key,),
             self._mac,
-            None if asked.address == DHCP else asked.address,
-            str(asked.gateway) if asked.gateway else None,
-            tuple(map(str, asked.dns)),
-            asked.kernel,
-            asked.timezone,
+            None if settings.address == DHCP else settings.address,
+            str(settings.gateway) if settings.gateway else None,
+            tuple(map(str, settings.dns)),
+            settings.kernel,
+            settings.timezone,
         )
         return InstallPlan(
             self._facts.host,
             machine_of(self._facts),
             system,
-            asked.installer,
+            settings.installer,
             manifest_of_facts(self._facts),
             authorities=authorities_of(self._facts),
             windows_esp=windows_esp_of(self._facts),
@@ -163,8 +163,8 @@ class UbuntuDecisions(ContainersInside):
     @property
     def _mac(self) -> str:
         """The MAC address of the network adapter. Raises Refusal if it is unclear which one leads to winhost."""
-        if self._asked.mac != AUTO:
-            return self._asked.mac
+        if self._settings.mac != AUTO:
+            return self._settings.mac
         adapters = [each.state for each in self._facts.all(NetworkAdapter)]
         found = [
             adapter.mac for adapter in adapters if adapter.management and adapter.kind == "ethernet" and adapter.mac
@@ -191,7 +191,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """Raises UsageError (NoDriver)."""
+        """The driver to install. Raises UsageError (NoDriver)."""
         self._await()
         chosen = select_driver(self._facts) if self._gpus else None
         return (chosen,) if chosen else ()
@@ -206,7 +206,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def shown_gpus(self) -> tuple[Item, ...]:
-        """The number of GPUs that the driver shall show."""
+        """The number of GPUs that the driver must show."""
         self._await()
         if not self._gpus:
             return ()
@@ -215,11 +215,11 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def serving_systems(self) -> tuple[Item, ...]:
-        """The Linux once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
+        """The Linux, once its driver shows all GPUs: engines start only then. Raises MissingFact before."""
         self._await()
         if self._gpus and self._facts.the(ShownGpus).count != self._gpus:
             raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
-        return ({"name": self._asked.hostname},)
+        return ({"name": self._settings.hostname},)
 
     @property
     def _gpus(self) -> int:

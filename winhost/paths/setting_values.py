@@ -160,14 +160,14 @@ class HostSpecificValue:
     value: str
 
     @property
-    def same(self) -> tuple[str, str]:
+    def conflict_key(self) -> tuple[str, str]:
         """A value that is equal for conflicting settings: an address without prefix, a normalized MAC address."""
         value = self.value.lower().replace("-", ":") if self.called == "MAC address" else self.value.lower()
         return self.called, str(ip_interface(value).ip) if self.called == "address" else value
 
 
 def host_specific_values(settings: BaseModel, within: str = "") -> Iterator[HostSpecificValue]:
-    """The settings of a path that are specific to one host."""
+    """Yield the settings of a path that are specific to one host."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
@@ -192,7 +192,7 @@ def refuse_shared(hosts: Iterable[tuple[str, BaseModel]]) -> None:
     """Raise UsageError (SharedValue) if two of these hosts would get the same value."""
     each = [(host, own) for host, settings in hosts for own in host_specific_values(settings)]
     for (host, own), (other, others) in combinations(each, 2):
-        if host != other and own.same == others.same:
+        if host != other and own.conflict_key == others.conflict_key:
             raise UsageError(
                 "SharedValue",
                 what=f"{visible(host)} and {visible(other)} would both get the {own.called} {visible(own.value)}",
@@ -249,7 +249,7 @@ class OwnAddress(Closed):
         return self
 
     @property
-    def of_seed(self) -> GuestAddress | None:
+    def guest_address(self) -> GuestAddress | None:
         """The address in the form that a seed takes; None for DHCP."""
         if self.address == DHCP or self.gateway is None:
             return None

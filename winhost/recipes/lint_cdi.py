@@ -83,7 +83,7 @@ def find_in_cdi(source: SourceFile, target: RecipeTarget) -> list[Observation]:
     return [*find_duplicate_keys(case.document), *run_rules(RULES if known else RULES_OF_ANY_KIND, case)]
 
 
-def versions(case: CdiCase) -> Iterator[Observation]:
+def check_versions(case: CdiCase) -> Iterator[Observation]:
     """Check that the version is present, a text, and known."""
     found = case.document.get("cdiVersion")
     if not found.value:
@@ -94,7 +94,7 @@ def versions(case: CdiCase) -> Iterator[Observation]:
         yield Observation("cdi-version-unknown", found.start, {"value": found.value, "first": FIRST, "last": LAST})
 
 
-def kind(case: CdiCase) -> Iterator[Observation]:
+def check_kind(case: CdiCase) -> Iterator[Observation]:
     """Check that the kind of device is NVIDIA's GPUs."""
     found = case.document.get("kind")
     if not _KIND.fullmatch(found.value):
@@ -104,7 +104,7 @@ def kind(case: CdiCase) -> Iterator[Observation]:
         yield Observation("other-kind", found.start, {"value": found.value})
 
 
-def devices(case: CdiCase) -> Iterator[Observation]:
+def check_devices(case: CdiCase) -> Iterator[Observation]:
     """Check that each device has a unique name, and changes something in a container."""
     document, version = case.document, case.version
     found = document.get("devices")
@@ -126,7 +126,7 @@ def devices(case: CdiCase) -> Iterator[Observation]:
             yield Observation("device-without-edits", each.start, words)
 
 
-def fields(case: CdiCase) -> Iterator[Observation]:
+def check_fields(case: CdiCase) -> Iterator[Observation]:
     """Report fields of a later version than that of the file, each once."""
     document, version = case.document, case.version
     used = [
@@ -140,14 +140,14 @@ def fields(case: CdiCase) -> Iterator[Observation]:
             yield Observation("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
 
 
-def paths(case: CdiCase) -> Iterator[Observation]:
+def check_paths(case: CdiCase) -> Iterator[Observation]:
     """Report paths that are not absolute."""
     for each in (*case.nodes, *case.mounts, *_paths(case.document, "hooks", "path")):
         if not each.value.startswith("/"):
             yield Observation("not-absolute-path", each.start, {"value": each.value})
 
 
-def bad_edits(case: CdiCase) -> Iterator[Observation]:
+def check_edits(case: CdiCase) -> Iterator[Observation]:
     """Report values for which the whole specification is refused."""
     for edits in _edits(case.document):
         for list_name, rules in _EDIT_RULES.items():
@@ -175,7 +175,7 @@ def _paths(document: YamlNode, list_name: str, *names: str) -> Iterator[YamlNode
             yield from (found for name in names if (found := each.get(name)).value)
 
 
-def driver(case: CdiCase) -> Iterator[Observation]:
+def check_driver(case: CdiCase) -> Iterator[Observation]:
     """Compare the driver version of the mounted files with that of the target. Files of WSL have no version."""
     if not case.folders and not any("libcuda" in each.value for each in case.mounts):
         yield Observation("no-driver-library", case.document.start)
@@ -189,7 +189,7 @@ def driver(case: CdiCase) -> Iterator[Observation]:
             yield Observation("cdi-of-other-driver", each.start, {"value": version, "driver": loaded})
 
 
-def wsl(case: CdiCase) -> Iterator[Observation]:
+def check_wsl(case: CdiCase) -> Iterator[Observation]:
     """Check that a specification for WSL has its device and libraries, and that others do not."""
     sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
@@ -212,5 +212,5 @@ def _missing_in_wsl(case: CdiCase) -> Iterator[Observation]:
         yield Observation("no-video-libraries", document.start)
 
 
-RULES_OF_ANY_KIND = (versions, kind, devices, fields, bad_edits, paths)
-RULES = (*RULES_OF_ANY_KIND, driver, wsl)
+RULES_OF_ANY_KIND = (check_versions, check_kind, check_devices, check_fields, check_edits, check_paths)
+RULES = (*RULES_OF_ANY_KIND, check_driver, check_wsl)

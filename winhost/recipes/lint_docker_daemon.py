@@ -15,7 +15,7 @@ from winhost.recipes.recipe_rows import ROWS
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.sizes import docker_size, format_size
 from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, find_duplicate_keys, parse_json, remove_entry
-from winhost.serving.computed import SHM_LEAST
+from winhost.serving.computed import MIN_SHM
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
     "text": lambda node: node.is_scalar and node.quoted,
@@ -58,7 +58,7 @@ def find_in_daemon(source: SourceFile, target: RecipeTarget) -> list[Observation
     return [*found, *run_rules(RULES, document), *apply_rows(document, target)]
 
 
-def keys(document: YamlNode) -> Iterator[Observation]:
+def check_keys(document: YamlNode) -> Iterator[Observation]:
     """Report keys that Docker refuses, and values of the wrong type."""
     kinds = {name: kind for kind in _KINDS for name in daemon_keys()[kind].split()}
     either = daemon_keys()["either"].split()
@@ -120,7 +120,7 @@ def _observation(row: Row, node: YamlNode, around: YamlNode) -> Observation:
     return Observation(row.code, node.start, {"value": node.value}, edits)
 
 
-def runtimes(document: YamlNode) -> Iterator[Observation]:
+def check_runtimes(document: YamlNode) -> Iterator[Observation]:
     """Report a default runtime that is not declared."""
     default, declared = document.get("default-runtime"), document.get("runtimes")
     names = [name for name, _ in declared.pairs()]
@@ -142,17 +142,17 @@ def _declare_nvidia(document: YamlNode) -> Sequence[TextEdit]:
     return (TextEdit(offset, offset, f"{runtime},{between}"),)
 
 
-def memory(document: YamlNode) -> Iterator[Observation]:
+def check_memory(document: YamlNode) -> Iterator[Observation]:
     """Check the default size of /dev/shm for all containers."""
     found = document.get("default-shm-size")
     size = docker_size(found.value) if found.value else None
-    if size is not None and size < SHM_LEAST:
+    if size is not None and size < MIN_SHM:
         yield Observation(
             "small-default-shm", found.start, {"size": format_size(size)}, replace_value(found.text, "8G")
         )
 
 
-def cdi(document: YamlNode) -> Iterator[Observation]:
+def check_cdi(document: YamlNode) -> Iterator[Observation]:
     """Check that the CDI folders include the one that the container toolkit writes to."""
     folders = document.get("cdi-spec-dirs")
     named = {each.value.rstrip("/") for each in folders.items()}
@@ -160,4 +160,4 @@ def cdi(document: YamlNode) -> Iterator[Observation]:
         yield Observation("cdi-folders-lack", folders.start, {"value": "/var/run/cdi"})
 
 
-RULES = (keys, runtimes, memory, cdi)
+RULES = (check_keys, check_runtimes, check_memory, check_cdi)

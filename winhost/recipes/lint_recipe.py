@@ -88,9 +88,19 @@ RULES = (
 )
 # The rules for engines other than vLLM: about containers with GPUs, ports, keys and units.
 COMMON_RULES = (
-    *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
-    *(rules_of_containers.visible_gpus, rules_of_containers.ports),
-    *(*rules_of_exposure.RULES, rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, apply_rows),
+    *(
+        rules_of_options.check_slips,
+        rules_of_containers.check_container_options,
+        rules_of_containers.check_gpus,
+        rules_of_containers.check_shm,
+    ),
+    *(rules_of_containers.check_visible_gpus, rules_of_containers.check_ports),
+    *(
+        *rules_of_exposure.RULES,
+        rules_of_pods_and_units.check_sandbox,
+        rules_of_pods_and_units.check_start_time,
+        apply_rows,
+    ),
 )
 PREFIX = "serve"
 MAX_ROUNDS = 7  # an edit may make another one possible

@@ -130,12 +130,12 @@ def _read_script(script: PlacedText, one_command: bool, source: SourceFile) -> I
         found = [Command(tuple(word for command in found for word in command.words))]
         slips = [slip for slip in slips if "continu" not in slip.code and slip.code != "comment-in-command"]
     exported: list[Setting] = []
-    for command, lost in _join_broken_lines(found, source, shell):
+    for command, missing in _join_broken_lines(found, source, shell):
         words = _expand_image(command.words, exported)
         engine = read_command(words, RecipeForm.COMMAND, slips)
         if engine and (engine.in_container or has_port(engine)):
             add_shell_variables(engine, exported)
-            engine.slips += [*slips, *lost]
+            engine.slips += [*slips, *missing]
             engine.editor = CommandEditor(source, engine, shell)
             yield engine
             slips = []
@@ -161,15 +161,15 @@ def _join_broken_lines(
     found: Sequence[Command], source: SourceFile, shell: ShellKind
 ) -> Iterator[tuple[Command, list[Observation]]]:
     """Join a line that begins with an option with the command before it, and report the missing continuation."""
-    rest = list(found)
-    while rest:
-        command, lost = rest.pop(0), []
-        while rest and "\n" in command.closed_by and rest[0].words[0].value.startswith("--"):
-            following = rest.pop(0)
+    remaining = list(found)
+    while remaining:
+        command, missing = remaining.pop(0), []
+        while remaining and "\n" in command.closed_by and remaining[0].words[0].value.startswith("--"):
+            following = remaining.pop(0)
             end, start = command.words[-1].end, following.words[0].start
-            lost.append(Observation("line-ends-early", start, edits=_join_lines(source, end, start, ESCAPES[shell])))
+            missing.append(Observation("line-ends-early", start, edits=_join_lines(source, end, start, ESCAPES[shell])))
             command = Command((*command.words, *following.words), following.closed_by)
-        yield command, lost
+        yield command, missing
 
 
 def _join_lines(source: SourceFile, end: int, start: int, mark: str) -> tuple[TextEdit, ...]:

@@ -16,17 +16,17 @@ from winhost.recipes.recipe_model import RecipeForm, Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
 from winhost.recipes.sizes import docker_size, format_size, kubernetes_size, seconds
 from winhost.recipes.spelling import suggest
-from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
+from winhost.serving.computed import MIN_SHM, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
 
 DOCKER_SHM: Bytes = 64 * 1024**2
-DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
+DOCKER_GRACE, POD_GRACE, MIN_GRACE = 10, 30, 30
 FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # the first version with --shutdown-timeout, and its recommended value
 # NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
-_LEAST_PER_GPU: Bytes = 600 * 1024**2
+_MIN_SHM_PER_GPU: Bytes = 600 * 1024**2
 
 
-def container_names(case: RecipeCase) -> Iterator[Observation]:
+def check_container_options(case: RecipeCase) -> Iterator[Observation]:
     """Report options that docker does not have, and options on the wrong side of the image."""
     known, engine = container_options(), case.engine
     if engine.form is not RecipeForm.COMMAND or not engine.in_container:
@@ -51,7 +51,7 @@ def container_names(case: RecipeCase) -> Iterator[Observation]:
             yield Observation("container-option-behind-image", setting.text.start, words)
 
 
-def image(case: RecipeCase) -> Iterator[Observation]:
+def check_image(case: RecipeCase) -> Iterator[Observation]:
     """Report an image whose tag is no version."""
     found = case.engine.container_setting(IMAGE)
     value = found.value or "" if found else ""
@@ -67,7 +67,7 @@ def image(case: RecipeCase) -> Iterator[Observation]:
     yield Observation("image-without-version", found.value_text.start, {"value": value, "better": better}, edits)
 
 
-def gpus(case: RecipeCase) -> Iterator[Observation]:
+def check_gpus(case: RecipeCase) -> Iterator[Observation]:
     """Check that the container gets GPUs, and that their number and form are right."""
     engine = case.engine
     gpu_settings = [each for each in engine.container if _gives_gpu(each)]
@@ -192,7 +192,7 @@ def _check_gpus_on_wsl(setting: Setting, value: str, count: int, case: RecipeCas
         yield Observation("gpus-all-on-wsl", offset, {"value": value})
 
 
-def visible_gpus(case: RecipeCase) -> Iterator[Observation]:
+def check_visible_gpus(case: RecipeCase) -> Iterator[Observation]:
     """Report that a variable, or the devices of the container, name fewer GPUs than the engine uses."""
     engine = case.engine
     for setting, named, what in _named_gpus(case):
@@ -224,7 +224,7 @@ def _is_gpu(device: Setting) -> re.Match[str] | None:
     return re.match(r"nvidia\.com/gpu=([\w:.-]+)|/dev/nvidia(\d+)(?:$|:)", device.value or "")
 
 
-def shm(case: RecipeCase) -> Iterator[Observation]:
+def check_shm(case: RecipeCase) -> Iterator[Observation]:
     """Check the size of /dev/shm, through which the processes of an engine exchange data."""
     engine = case.engine
     if not engine.in_container or engine.form is RecipeForm.ENVIRONMENT:
@@ -247,7 +247,7 @@ def shm(case: RecipeCase) -> Iterator[Observation]:
 
 def recommended_shm(case: RecipeCase) -> Bytes:
     """Return the size of /dev/shm by the formula of the profiles, without the parts that depend on a workload."""
-    return max(SHM_LEAST, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
+    return max(MIN_SHM, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
 
 
 def _format_shm(size: Bytes, case: RecipeCase) -> str:
@@ -278,11 +278,11 @@ def _check_shm_size(found: Setting, value: str, case: RecipeCase) -> Iterator[Ob
         yield Observation("shm-bad", offset, {"value": value, "form": form, "better": better}, mend)
     elif size < 1024**2:
         yield Observation("shm-unit", offset, {"value": value, "bytes": format_size(size), "better": better}, mend)
-    elif gpus > 1 and size < gpus * _LEAST_PER_GPU:
+    elif gpus > 1 and size < gpus * _MIN_SHM_PER_GPU:
         words = {
             "size": format_size(size),
             "taken": gpus,
-            "needed": format_size(gpus * _LEAST_PER_GPU),
+            "needed": format_size(gpus * _MIN_SHM_PER_GPU),
             "better": better,
         }
         yield Observation("shm-small", offset, words, mend)
@@ -294,7 +294,7 @@ def _check_shm_size(found: Setting, value: str, case: RecipeCase) -> Iterator[Ob
         )
 
 
-def ports(case: RecipeCase) -> Iterator[Observation]:
+def check_ports(case: RecipeCase) -> Iterator[Observation]:
     """Report published ports on which the engine is not reached."""
     engine = case.engine
     network, host = engine.container_setting("--network"), engine.option("--host")
@@ -344,7 +344,7 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
     )
 
 
-def shutdown(case: RecipeCase) -> Iterator[Observation]:
+def check_shutdown(case: RecipeCase) -> Iterator[Observation]:
     """Check that requests can finish when the engine is stopped, and that its container waits for that."""
     engine, drains = case.engine, case.engine.option("--shutdown-timeout")
     killed = engine.in_container and engine.form not in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT)
@@ -358,7 +358,7 @@ def shutdown(case: RecipeCase) -> Iterator[Observation]:
     better = {RecipeForm.COMPOSE: "stop_grace_period: 60s", RecipeForm.KUBERNETES: "terminationGracePeriodSeconds: 60"}
     words = {"seconds": f"{grace:g}", "timeout": timeout, "better": better.get(engine.form, "--stop-timeout=60")}
     offset = found.text.start if found else engine.position.start
-    short = engine.sleeps and grace < LEAST_GRACE and not case.is_pod
+    short = engine.sleeps and grace < MIN_GRACE and not case.is_pod
     if timeout and timeout >= grace:
         yield Observation("grace-below-timeout", offset, words, _extend_grace(found, timeout + 30, case))
     elif short:
@@ -381,7 +381,7 @@ def _extend_grace(found: Setting | None, wanted: int, case: RecipeCase) -> Seque
     return case.engine.editor.add_to_container("--stop-timeout", value)
 
 
-def model_cache(case: RecipeCase) -> Iterator[Observation]:
+def check_model_cache(case: RecipeCase) -> Iterator[Observation]:
     """Report that a model is downloaded again for each container."""
     engine, option = case.engine, case.engine.option("--model")
     name = (engine.model.value if engine.model else option.value if option else None) or ""
@@ -392,7 +392,7 @@ def model_cache(case: RecipeCase) -> Iterator[Observation]:
         yield Observation("no-cache", engine.position.start)
 
 
-def shell_variables(case: RecipeCase) -> Iterator[Observation]:
+def check_shell_variables(case: RecipeCase) -> Iterator[Observation]:
     """Report variables that are set in the shell, but not passed to the container."""
     if not case.engine.in_container:
         return
@@ -403,4 +403,14 @@ def shell_variables(case: RecipeCase) -> Iterator[Observation]:
             yield Observation("not-passed", setting.text.start, {"name": setting.name}, run)
 
 
-RULES = (container_names, image, gpus, visible_gpus, shm, ports, shutdown, model_cache, shell_variables)
+RULES = (
+    check_container_options,
+    check_image,
+    check_gpus,
+    check_visible_gpus,
+    check_shm,
+    check_ports,
+    check_shutdown,
+    check_model_cache,
+    check_shell_variables,
+)

@@ -34,7 +34,7 @@ def _is_reference(value: str) -> bool:
     return not value or "$" in value or bool(placeholder)
 
 
-def secrets(case: RecipeCase) -> Iterator[Observation]:
+def check_secrets(case: RecipeCase) -> Iterator[Observation]:
     """Report keys and tokens in plain text."""
     engine = case.engine
     for setting in secret_settings(engine):
@@ -56,7 +56,7 @@ def secrets(case: RecipeCase) -> Iterator[Observation]:
             yield Observation("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
 
-def exposed(case: RecipeCase) -> Iterator[Observation]:
+def check_exposure(case: RecipeCase) -> Iterator[Observation]:
     """Report routes that others can reach without a key."""
     engine, how = case.engine, case.exposure
     if how is None:
@@ -90,4 +90,4 @@ def _bind_to_loopback(case: RecipeCase) -> Sequence[TextEdit]:
     return replace_value(host.value_text, "127.0.0.1") if host else engine.editor.add_option("--host=127.0.0.1")
 
 
-RULES = (secrets, exposed)
+RULES = (check_secrets, check_exposure)

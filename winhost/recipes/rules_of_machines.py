@@ -18,7 +18,7 @@ WSL_SHARE, WSL_SHARE_OF_SEVERAL, SHARE = 0.944, 0.8, 0.95
 DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 
 
-def gpu_count(case: RecipeCase) -> Iterator[Observation]:
+def check_gpu_count(case: RecipeCase) -> Iterator[Observation]:
     """Report that the engine uses more GPUs than the host has."""
     gpus = case.target.gpus
     if gpus is not None and case.engine.has_command and case.engine.gpus > len(gpus) and not case.engine.spans_machines:
@@ -27,7 +27,7 @@ def gpu_count(case: RecipeCase) -> Iterator[Observation]:
         yield Observation("more-gpus-than-there", offset, {"taken": case.engine.gpus, "gpus": len(gpus)})
 
 
-def generation(case: RecipeCase) -> Iterator[Observation]:
+def check_generation(case: RecipeCase) -> Iterator[Observation]:
     """Report number formats that the oldest GPU cannot compute."""
     gpu = _oldest(case)
     if gpu is None or gpu.compute_capability is None or not case.engine.has_command:
@@ -45,7 +45,7 @@ def generation(case: RecipeCase) -> Iterator[Observation]:
             yield Observation("no-bfloat16", dtype.text.start, words, replace_value(dtype.value_text, "half"))
 
 
-def formats(case: RecipeCase) -> Iterator[Observation]:
+def check_formats(case: RecipeCase) -> Iterator[Observation]:
     """Report formats of weights in which the oldest GPU cannot compute."""
     gpu, quantization = _oldest(case), case.engine.option("--quantization")
     if gpu is not None and gpu.compute_capability is not None and quantization is not None:
@@ -63,14 +63,14 @@ def _oldest(case: RecipeCase) -> GpuModel | None:
     return min(gpus, key=lambda gpu: gpu.compute_capability or (0, 0), default=None)
 
 
-def driver(case: RecipeCase) -> Iterator[Observation]:
+def check_driver(case: RecipeCase) -> Iterator[Observation]:
     """Report a driver that is too old for the CUDA of this vLLM."""
     found = case.target.driver
     if found and case.engine.has_command and case.version and case.version >= FIRST_CUDA_13 and found < CUDA_13_DRIVER:
         yield Observation("driver-too-old", case.engine.position.start, {"version": case.version, "driver": found})
 
 
-def share(case: RecipeCase) -> Iterator[Observation]:
+def check_share(case: RecipeCase) -> Iterator[Observation]:
     """Check the share of each GPU's memory that the engine uses."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
     several = engine.gpus_per_copy > 1
@@ -100,7 +100,7 @@ def share(case: RecipeCase) -> Iterator[Observation]:
         )
 
 
-def shares(case: RecipeCase) -> Iterator[Observation]:
+def check_shares(case: RecipeCase) -> Iterator[Observation]:
     """Report engines of a Compose file that start together on the same GPUs, and use more memory than these have."""
     mine, gpus = _share_of(case.engine), _gpus_of(case.engine)
     if case.engine.form is not RecipeForm.COMPOSE or case.recipe.template or not mine or gpus is None:
@@ -144,4 +144,4 @@ def _gpus_of(engine: RecipeEngine) -> tuple[object, ...] | None:
     return None if not any(choices) or "$" in str(choices) else choices
 
 
-RULES = (gpu_count, generation, formats, driver, share, shares)
+RULES = (check_gpu_count, check_generation, check_formats, check_driver, check_share, check_shares)

@@ -33,7 +33,7 @@ def renames() -> Mapping[str, Any]:
     return load_package_file(__package__, "renames.yaml")
 
 
-def options(case: RecipeCase) -> Iterator[Observation]:
+def check_options(case: RecipeCase) -> Iterator[Observation]:
     """Report options that this version does not know."""
     if omni := case.engine.option(_OMNI):
         yield Observation("other-parser", omni.text.start)
@@ -58,7 +58,7 @@ def _single_dash(setting: Setting) -> Iterator[Observation]:
         yield Observation("unknown-option", setting.text.start, words)
 
 
-def variables(case: RecipeCase) -> Iterator[Observation]:
+def check_variables(case: RecipeCase) -> Iterator[Observation]:
     """Report variables of vLLM that this version does not read, and variables of NCCL that no version reads."""
     for setting in case.engine.variables:
         if (
@@ -155,7 +155,7 @@ def _find_other_negation(setting: Setting, version: Version) -> str | None:
     return None
 
 
-def values(case: RecipeCase) -> Iterator[Observation]:
+def check_values(case: RecipeCase) -> Iterator[Observation]:
     """Report values that the parser refuses or misreads."""
     for setting in case.engine.options:
         value, offset = setting.value, setting.text.start
@@ -227,7 +227,7 @@ def _is_placeholder(value: str) -> bool:
     return "$" in value or value.startswith(("<", "{{", "%", "...", "\u2026"))
 
 
-def stray_words(case: RecipeCase) -> Iterator[Observation]:
+def check_stray_words(case: RecipeCase) -> Iterator[Observation]:
     """Report arguments that belong to no option."""
     if case.engine.entry == "twice":
         return
@@ -242,7 +242,7 @@ def stray_words(case: RecipeCase) -> Iterator[Observation]:
         yield Observation("stray-word", word.start, {"word": word.value, "flag": suffix}, edits)
 
 
-def abbreviations(case: RecipeCase) -> Iterator[Observation]:
+def check_abbreviations(case: RecipeCase) -> Iterator[Observation]:
     """Report abbreviated names."""
     for setting in case.engine.options:
         written = setting.written.partition(".")[0].replace("_", "-")
@@ -251,7 +251,7 @@ def abbreviations(case: RecipeCase) -> Iterator[Observation]:
             yield Observation("abbreviated", setting.text.start, words, replace_value(setting.text, setting.name))
 
 
-def repeated(case: RecipeCase) -> Iterator[Observation]:
+def check_repeated(case: RecipeCase) -> Iterator[Observation]:
     """Report options that are set twice, of which only the last takes effect."""
     if case.recipe.template:
         return  # they may be in different branches
@@ -265,7 +265,7 @@ def repeated(case: RecipeCase) -> Iterator[Observation]:
             yield Observation(code, setting.text.start, words, case.engine.editor.remove(setting))
 
 
-def model(case: RecipeCase) -> Iterator[Observation]:
+def check_model(case: RecipeCase) -> Iterator[Observation]:
     """Check that exactly one model is named."""
     engine = case.engine
     if engine.entry == "twice" and engine.positions.get("again 0"):
@@ -281,9 +281,18 @@ def model(case: RecipeCase) -> Iterator[Observation]:
         yield Observation("no-model", engine.position.start, doubt=case.other_source("--model"))
 
 
-def slips(case: RecipeCase) -> Iterator[Observation]:
+def check_slips(case: RecipeCase) -> Iterator[Observation]:
     """Report text that a shell would misread."""
     yield from case.engine.slips
 
 
-RULES = (slips, options, variables, values, stray_words, abbreviations, repeated, model)
+RULES = (
+    check_slips,
+    check_options,
+    check_variables,
+    check_values,
+    check_stray_words,
+    check_abbreviations,
+    check_repeated,
+    check_model,
+)

@@ -15,7 +15,7 @@ _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
 
 
-def probes(case: RecipeCase) -> Iterator[Observation]:
+def check_probes(case: RecipeCase) -> Iterator[Observation]:
     """Report probes that kill an engine while it loads, or that request the wrong path or port."""
     if case.engine.form is not RecipeForm.KUBERNETES or not case.engine.has_command:  # a chart has its own
         return
@@ -86,7 +86,7 @@ _DRM = re.compile(r"/dev/dri|char-drm|/dev/kfd")  # the GPUs of other makers, an
 DEFAULT_START = 90  # seconds: DefaultTimeoutStartSec of systemd
 
 
-def sandbox(case: RecipeCase) -> Iterator[Observation]:
+def check_sandbox(case: RecipeCase) -> Iterator[Observation]:
     """Report what a unit's sandbox denies an engine: the GPU, its files, locked memory."""
     engine = case.engine
     if engine.form is not RecipeForm.SYSTEMD or engine.in_container or not engine.has_command:
@@ -157,7 +157,7 @@ def _check_locked_memory(case: RecipeCase) -> Iterator[Observation]:
         yield Observation("memlock-of-unit", user.text.start)
 
 
-def start_time(case: RecipeCase) -> Iterator[Observation]:
+def check_start_time(case: RecipeCase) -> Iterator[Observation]:
     """Report starts that systemd aborts, because they take longer than its time limit."""
     engine = case.engine
     limit = engine.container_setting("TimeoutStartSec") or engine.container_setting("TimeoutSec")
@@ -194,4 +194,4 @@ def _seconds(span: str) -> float | None:
     return whole or None  # 0 waits without end
 
 
-RULES = (probes, sandbox, start_time)
+RULES = (check_probes, check_sandbox, check_start_time)

@@ -107,7 +107,7 @@ def _draw_high_window(window: mmio.HighWindow, numbers: Sequence[int]) -> Strip:
 def _draw_low_window(window: mmio.LowWindow, numbers: Sequence[int]) -> Strip:
     base = FOUR_GIB - window.size
     reserved = FOUR_GIB - mmio.LOW_USABLE_END
-    screen = min(window.size // 2, mmio.FRAME_BUFFER_MOST)
+    screen = min(window.size // 2, mmio.MAX_FRAME_BUFFER)
     ends = [_draw_piece(base, screen, base, window.size, "the guest's frame buffer")]
     ends.append(_draw_piece(mmio.LOW_USABLE_END, reserved, base, window.size, "reserved"))
     return Strip(

@@ -23,13 +23,13 @@ from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.levels import Levels, TurnState, fit_together, levels_of, restart_of, state_between_turns
-from winhost.serving.profile import base_of, no_sleep, profile
+from winhost.serving.profile import base_of, profile, profile_without_sleep
 from winhost.serving.profile_lines import ProfileLine, container_of, profile_lines
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.memories import planned_memory
-from winhost.wslconfig.keys import effective
+from winhost.wslconfig.keys import read_values
 
 READ_SPEED = round(DISK_RATE * 1000)  # MB/s
 EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
@@ -188,7 +188,7 @@ def _serving(
         raise RefusedError(
             "OtherProfile",
             what=f"the profile {named} is not for {visible(facts.host)}",
-            meaning=f"This Linux takes {base} or {no_sleep(base)}.",
+            meaning=f"This Linux takes {base} or {profile_without_sleep(base)}.",
             hint=f"Use one of these, or leave --profile out: --profile {base}",
             host=facts.host,
         )
@@ -196,7 +196,7 @@ def _serving(
     granted = planned_memory(default_memory, workload)
     workload = with_fitting_standbys(workload, granted)
     wsl_ram = _configured_wsl_ram(facts, default_memory.ram) if path == WSL else default_memory.ram
-    levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
+    levels = Levels(workload) if named else levels_of(target, workload, granted, profile_without_sleep(base))
     workload = levels.workload
     choices = [
         _choose_profile(case, base, named, levels.stopped) for case in _cases(target, workload, granted, wsl_ram)
@@ -249,7 +249,7 @@ def _configured_wsl_ram(facts: HostFacts, default: Bytes) -> Bytes:
         texts = [config.state.text or "" for config in facts.all(WslConfig)]
     except MissingFact:
         return default
-    sizes = [effective(text).get(("wsl2", "memory")) or default for text in texts]
+    sizes = [read_values(text).get(("wsl2", "memory")) or default for text in texts]
     return min((size for size in sizes if isinstance(size, int)), default=default)
 
 
@@ -266,16 +266,16 @@ Choice: TypeAlias = tuple[str, tuple[Finding, ...]]
 
 def _choose_profile(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
     """stopped: models that are stopped instead of put to sleep, and why. Raises RefusedError: UnsafeSleep."""
-    causes = stopped.get(case.model.name) or tuple(causes_of(case, no_sleep(base)))
+    causes = stopped.get(case.model.name) or tuple(causes_of(case, profile_without_sleep(base)))
     known = tuple(cause for cause in causes if cause.lacks is None)
     if named == base and known:
         raise RefusedError(
             "UnsafeSleep",
             what=f"{visible(case.model.name)} cannot sleep safely, so the profile {base} is not for it",
             meaning="\n".join(f"{cause.sentence} ({cause.observed})" for cause in known),
-            hint=f"Use --profile {no_sleep(base)}, or leave --profile out.",
+            hint=f"Use --profile {profile_without_sleep(base)}, or leave --profile out.",
         )
-    return named or (no_sleep(base) if causes else base), causes
+    return named or (profile_without_sleep(base) if causes else base), causes
 
 
 def _is_sleepless(choice: Choice) -> bool:

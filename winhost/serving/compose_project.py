@@ -19,7 +19,7 @@ from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket, socket_folder
 from winhost.serving.gateway_entries import gateway_files, published_model, workload_settings
 from winhost.serving.kv_mirror import prune_program
-from winhost.serving.profile import base_of, no_sleep
+from winhost.serving.profile import base_of, profile_without_sleep
 from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
@@ -128,7 +128,7 @@ def serve_without_sleep(facts: HostFacts, workload: Workload, path: str | None) 
     default = serving(facts, workload, path=path)
     if not any(model.sleeps for model in workload.models):
         return default
-    return serving(facts, workload, no_sleep(base_of(default.models[0].profile)), path=path)
+    return serving(facts, workload, profile_without_sleep(base_of(default.models[0].profile)), path=path)
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:

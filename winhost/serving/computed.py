@@ -36,7 +36,7 @@ from winhost.sizing.memories import (
     share_holds,
 )
 
-SHM_LEAST: Bytes = 8 * GiB
+MIN_SHM: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
 # For each GPU. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
 # communicators of an engine (world, tensor, pipeline, data, expert, and vLLM's own) make 3.45 GiB. The size of /dev/shm
@@ -65,7 +65,7 @@ def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     needed = sum(line.bytes for line in lines) + model.gpus * SHM_MARGIN
     parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in lines]
     parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a GPU)")
-    size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
+    size = max(MIN_SHM, -(-needed // SHM_STEP) * SHM_STEP)
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
 
 

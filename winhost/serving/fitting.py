@@ -147,7 +147,7 @@ def weight_bytes(entry: Entry) -> Bytes:
     return found.bytes
 
 
-def fitting(
+def find_candidates(
     facts: Facts,
     path: str | None = None,
     *,

@@ -16,7 +16,7 @@ from winhost.model.workload import LoadFormat, Model, ModelState, Workload
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.memories import RAM, pins
+from winhost.sizing.memories import RAM, is_pinned
 
 MEASURED = (
     "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
@@ -185,7 +185,7 @@ def state_between_turns(case: Case, granted: AvailableMemory) -> TurnState | Non
     model, within = case.model, case.workload.availability.swap_within
     if not model.sleeps:
         return None
-    level_1, level_2, _ = preferred_rungs(pins(case.workload, granted), reloads=True, model=model)
+    level_1, level_2, _ = preferred_rungs(is_pinned(case.workload, granted), reloads=True, model=model)
     rung = {0: STOPPED, 1: level_1, 2: level_2}[model.level]
     size = _weight_bytes(model)
     files = size * PACKED_PERCENT // 100 if size is not None and rung is RELOADED_PACKED else size
@@ -243,7 +243,7 @@ class _Trial:
     @property
     def possible_rungs(self) -> list[Rung]:
         reloads = is_safe_to_reload(self._model)
-        rungs = preferred_rungs(pins(self.workload, self.granted), reloads, self._model)
+        rungs = preferred_rungs(is_pinned(self.workload, self.granted), reloads, self._model)
         return [rung for rung in rungs if rung is STOPPED or not any(self.reasons_against(_LEVELS[rung.name]))]
 
     def reasons_against(self, level: int) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def base_of(name: str) -> str:
     return name.removesuffix("-no-sleep")
 
 
-def no_sleep(base: str) -> str:
+def profile_without_sleep(base: str) -> str:
     """Return the name of the profile without sleep for one of BASES."""
     return f"{base}-no-sleep"
 

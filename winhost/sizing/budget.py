@@ -28,10 +28,10 @@ from winhost.sizing.memories import (
     gpu_capacity,
     gpu_lines,
     host_lines,
+    is_pinned,
     memory_use,
     missing_of_video,
     pinned_lines,
-    pins,
     placement_of,
     ram_lines,
     shm_lines,
@@ -146,7 +146,7 @@ def _memories(
     machine = capacity_of(available_memory.host_ram, "memory of the machine")
     others = (
         (SHM, capacity_of(available_memory.shm, "size of /dev/shm", "shm-default-half"), False),
-        (PINNED, pinned, unknown_backups and pins(workload, available_memory)),
+        (PINNED, pinned, unknown_backups and is_pinned(workload, available_memory)),
         (HOST, machine, False),
         (HOST_PER_GPUS, machine, False),
     )

@@ -19,13 +19,13 @@ from winhost.sizing.quantized import quantized_weights
 BLOCK = 16  # tokens of the KV cache are given out in blocks of this size
 
 # Outside the share, on each GPU of an engine that is awake.
-CONTEXT, CONTEXT_LEAST = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
-GRAPHS, GRAPHS_LEAST = 1080 * MiB, 100 * MiB
+CONTEXT, MIN_CONTEXT = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
+GRAPHS, MIN_GRAPHS = 1080 * MiB, 100 * MiB
 GRAPHS_LARGE = 2150 * MiB  # where vLLM batches more; 2.04 GiB were reported of its runner V2
 NCCL = 952 * MiB  # only where an engine spans GPUs
 OUTSIDE = CONTEXT + GRAPHS
 SLEEPING_PROCESS = 2780 * MiB  # what of them stays during sleep: most where the engine has just compiled its graphs
-SLEEPING_LEAST = ceil(Fraction(8, 10) * GiB)
+MIN_SLEEPING_PROCESS = ceil(Fraction(8, 10) * GiB)
 SUSPENDED_PROCESS = 4 * MiB
 
 # vLLM measures activations by a run with as many tokens and sequences as it may batch. Its API server takes more of
@@ -36,7 +36,7 @@ TAMED, GRAPHS_BEFORE = Version("0.9"), 3 * GiB
 BATCH_LARGE, BATCH = (8192, 1024), (2048, 256)  # tokens, sequences
 SAMPLER = Fraction(96, 10) * 4  # bytes for each entry of the logits, at their peak: 9.6 copies in 32 bits
 VOCABULARY = 262_144  # where none is stated: the largest in common use
-ACTIVATIONS_LEAST = 224 * MiB  # without graphs; no compiled engine was seen below 0.3 GiB
+MIN_ACTIVATIONS = 224 * MiB  # without graphs; no compiled engine was seen below 0.3 GiB
 
 
 @dataclass(frozen=True)
@@ -217,14 +217,14 @@ def activations(model: Model, gpu: Bytes = 0) -> MemoryPart:
     batch = tokens * hidden * model.dtype.bytes
     # vLLM holds its part of the embeddings twice for a moment while it compiles; with --enforce-eager it does not.
     compiled = -(-vocabulary // model.parallel.tensor) * hidden * model.dtype.bytes + batch
-    most = max(ACTIVATIONS_LEAST, ceil(SAMPLER * sequences * vocabulary), compiled) + batch
+    most = max(MIN_ACTIVATIONS, ceil(SAMPLER * sequences * vocabulary), compiled) + batch
     untold = "" if model.embedding else " (not stated: as large as any)"
     how = (
-        f"{gib(ACTIVATIONS_LEAST)}, and up to 38.4 bytes x {sequences:,} sequences x a vocabulary of "
+        f"{gib(MIN_ACTIVATIONS)}, and up to 38.4 bytes x {sequences:,} sequences x a vocabulary of "
         f"{vocabulary:,}{untold} while vLLM samples, or a copy of the embeddings while it compiles; the engine's log "
         "of its start tells it"
     )
-    return MemoryPart("activations", most, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
+    return MemoryPart("activations", most, MIN_ACTIVATIONS, how, ("engine-activations",), estimate=True)
 
 
 def _lora(model: Model) -> MemoryPart | None:
@@ -248,13 +248,13 @@ _SUSPENDED = MemoryPart(
 
 def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
     if _sleeps_in_place(model):
-        how = f"CUDA context, graphs and NCCL: {gib(SLEEPING_LEAST)} to {gib(SLEEPING_PROCESS)} have been seen"
-        return [MemoryPart(SLEEPING, SLEEPING_PROCESS, SLEEPING_LEAST, how, ("sleeping-residue",), estimate=True)]
-    context = f"and what allocators hold beyond the share: {gib(CONTEXT_LEAST)} to {gib(CONTEXT)}"
-    graphs = f"{gib(GRAPHS_LEAST)} to {gib(most_graphs)}; none with --enforce-eager"
+        how = f"CUDA context, graphs and NCCL: {gib(MIN_SLEEPING_PROCESS)} to {gib(SLEEPING_PROCESS)} have been seen"
+        return [MemoryPart(SLEEPING, SLEEPING_PROCESS, MIN_SLEEPING_PROCESS, how, ("sleeping-residue",), estimate=True)]
+    context = f"and what allocators hold beyond the share: {gib(MIN_CONTEXT)} to {gib(CONTEXT)}"
+    graphs = f"{gib(MIN_GRAPHS)} to {gib(most_graphs)}; none with --enforce-eager"
     found = [
-        MemoryPart("CUDA context", CONTEXT, CONTEXT_LEAST, context, ("process-measured",), estimate=True),
-        MemoryPart(CUDA_GRAPHS, most_graphs, GRAPHS_LEAST, graphs, ("graphs-measured",), estimate=True),
+        MemoryPart("CUDA context", CONTEXT, MIN_CONTEXT, context, ("process-measured",), estimate=True),
+        MemoryPart(CUDA_GRAPHS, most_graphs, MIN_GRAPHS, graphs, ("graphs-measured",), estimate=True),
     ]
     if model.engine_gpus > 1:
         how = f"buffers between the GPUs: up to {gib(NCCL)}, least where they do not reach each other's memory"

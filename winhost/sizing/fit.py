@@ -1,4 +1,4 @@
-"""Find what makes a workload fit: how much each memory is short of, and the smallest changes that help.
+"""Find how much each memory is short of for a workload, and the smallest changes that make it fit.
 
 A fix is one change of the workload or of the GPUs, together with the host memory that it then takes. Only fixes that
 were computed to fit are returned, and none that contains another. Unknown values do not rule a fix out: they are
@@ -19,7 +19,17 @@ from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model, ModelState, Quantization, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import Missing, engine
-from winhost.sizing.fit_changes import ADVICE, PURCHASE, REDUCTIONS, STEP, ChangeKind, FitChange, Fix, applied, minimal
+from winhost.sizing.fit_changes import (
+    ADVICE,
+    PURCHASE,
+    REDUCTIONS,
+    STEP,
+    ChangeKind,
+    FitChange,
+    Fix,
+    apply_changes,
+    drop_redundant_fixes,
+)
 from winhost.sizing.memories import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
 
 PARTS = 64  # steps in which all models are reduced together, before each is enlarged as far as it still fits
@@ -54,7 +64,7 @@ class FitAdvice:
 
 
 def advise_fit(workload: Workload, available_memory: AvailableMemory) -> FitAdvice:
-    """Return shortages and fixes; none of either if the workload fits."""
+    """Return the shortages and fixes of a workload; there are none if it fits."""
     now = budget(workload, available_memory)
     short = tuple(
         Shortage(memory.where, memory.used - memory.capacity, max(0, memory.least - memory.capacity))
@@ -83,7 +93,7 @@ class _FixSearch:
         if not any(fix.tier < PURCHASE for fix in found):
             found += self._try_all(self._combine())
         found += self._try_all(self._add_gpus())
-        return tuple(sorted(minimal(found), key=lambda fix: (fix.tier, len(fix.changes), fix.lost)))
+        return tuple(sorted(drop_redundant_fixes(found), key=lambda fix: (fix.tier, len(fix.changes), fix.lost_share)))
 
     def _try_all(self, tries: Iterable[Changes]) -> list[Fix]:
         completed = (self._complete(changes) for changes in tries)
@@ -120,7 +130,7 @@ class _FixSearch:
         asleep = tuple(map(_sleep, self._sleep_candidates))
         starts = (smaller, asleep, (*smaller, *asleep)) if len(self.workload.models) > 1 else (smaller,)
         for first in dict.fromkeys(starts):
-            if first and self._gpus_hold(first):
+            if first and self._fits_gpus_with(first):
                 yield first
             elif first:
                 yield from self._reduce_each(first, ChangeKind.SEQUENCES)
@@ -131,7 +141,7 @@ class _FixSearch:
         for model in self.workload.models:
             most = _largest_count(
                 _steps(model, kind),
-                lambda n, m=model: self._gpus_hold((*first, _reduction(m, kind, n))),  # type: ignore[misc]
+                lambda n, m=model: self._fits_gpus_with((*first, _reduction(m, kind, n))),  # type: ignore[misc]
             )
             if most:
                 yield (*first, _reduction(model, kind, most))
@@ -146,7 +156,7 @@ class _FixSearch:
         def part(n: int) -> dict[str, int]:
             return {model.name: max(1, _steps(model, kind) * (n - 1) // PARTS) for model in models}
 
-        most = _largest_count(PARTS + 1, lambda n: self._gpus_hold(changes(part(n)))) if models else 0
+        most = _largest_count(PARTS + 1, lambda n: self._fits_gpus_with(changes(part(n)))) if models else 0
         if not most:
             return
         counts = part(most)
@@ -154,7 +164,7 @@ class _FixSearch:
             name, floor = model.name, counts[model.name]
             more = _largest_count(
                 _steps(model, kind) + 1 - floor,
-                lambda n, name=name, floor=floor: self._gpus_hold(changes({**counts, name: floor + n})),  # type: ignore[misc]
+                lambda n, name=name, floor=floor: self._fits_gpus_with(changes({**counts, name: floor + n})),  # type: ignore[misc]
             )
             counts[name] = floor + more
         yield changes(counts)
@@ -163,8 +173,8 @@ class _FixSearch:
         """Quantize each model to the largest weights that the GPUs hold; all models if one is not enough."""
         for to in (Quantization.FP8, Quantization.AWQ):
             every = self._quantize_all(to)
-            found: list[Changes] = [(change,) for change in every if self._gpus_hold((change,))]
-            if found or (every and self._gpus_hold(every)):
+            found: list[Changes] = [(change,) for change in every if self._fits_gpus_with((change,))]
+            if found or (every and self._fits_gpus_with(every)):
                 yield from found or [every]
                 return
 
@@ -190,7 +200,7 @@ class _FixSearch:
         for chosen in islice(subsets, SUBSETS):
             if len(chosen) > fewest:
                 return
-            if self._gpus_hold(chosen):
+            if self._fits_gpus_with(chosen):
                 fewest = len(chosen)
                 yield chosen
 
@@ -213,24 +223,24 @@ class _FixSearch:
             for tensor in _tensor_sizes(model):
                 missing = tensor * spread.pipeline * spread.data // spread.nodes - len(self.available_memory.gpus)
                 change = FitChange(ChangeKind.TENSOR, model.name, spread.tensor, tensor)
-                tries.append((change, *_added(self.available_memory, max(0, missing))))
-            yield from islice(filter(self._gpus_hold, sorted(tries, key=len)), 1)
+                tries.append((change, *_add_gpu_changes(self.available_memory, max(0, missing))))
+            yield from islice(filter(self._fits_gpus_with, sorted(tries, key=len)), 1)
 
     def _add_gpus(self) -> Iterator[Changes]:
-        tries = (_added(self.available_memory, count) for count in range(1, MAX_ADDED_GPUS + 1))
-        yield from islice((changes for changes in tries if changes and self._gpus_hold(changes)), 1)
+        tries = (_add_gpu_changes(self.available_memory, count) for count in range(1, MAX_ADDED_GPUS + 1))
+        yield from islice((changes for changes in tries if changes and self._fits_gpus_with(changes)), 1)
 
     def _apply(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
-        return applied(self.workload, self.available_memory, changes)
+        return apply_changes(self.workload, self.available_memory, changes)
 
-    def _gpus_hold(self, changes: Sequence[FitChange]) -> bool:
-        return _holds_on_gpus(budget(*self._apply(changes)), self.now)
+    def _fits_gpus_with(self, changes: Sequence[FitChange]) -> bool:
+        return _fits_on_gpus(budget(*self._apply(changes)), self.now)
 
     def _complete(self, changes: Sequence[FitChange]) -> Fix | None:
         """Add the host memory that the changes take; None if the GPUs do not hold them, or memory does not help."""
         workload, available_memory = self._apply(changes)
         found = budget(workload, available_memory)
-        if not _holds_on_gpus(found, self.now):
+        if not _fits_on_gpus(found, self.now):
             return None
         every = (*changes, *_memory_changes(found, available_memory))
         after = budget(*self._apply(every))
@@ -274,7 +284,7 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
             yield tensor
 
 
-def _added(available_memory: AvailableMemory, count: int) -> Changes:
+def _add_gpu_changes(available_memory: AvailableMemory, count: int) -> Changes:
     """Add GPUs, each as large as the largest one."""
     existing = len(available_memory.gpus)
     if not existing or not count:
@@ -285,7 +295,7 @@ def _added(available_memory: AvailableMemory, count: int) -> Changes:
 # ---- whether a change helped
 
 
-def _holds_on_gpus(found: Budget, now: Budget) -> bool:
+def _fits_on_gpus(found: Budget, now: Budget) -> bool:
     """Tell whether the GPUs hold the workload. If it is known not to fit now, unknown capacities are no objection."""
     gpus = [memory.fits for memory in found.memories if memory.gpu is not None]
     known = now.fits is False

@@ -48,7 +48,7 @@ class FitChange:
         return model + _TEXTS[self.kind](self)
 
 
-def applied(
+def apply_changes(
     workload: Workload, available_memory: AvailableMemory, changes: Iterable[FitChange]
 ) -> tuple[Workload, AvailableMemory]:
     """Return the workload and its available memory with all changes made."""
@@ -57,15 +57,15 @@ def applied(
             workload = replace(workload, models=tuple(m for m in workload.models if m.name != change.model))
         elif change.model is not None:
             models = tuple(
-                _changed(model, change) if model.name == change.model else model for model in workload.models
+                _change_model(model, change) if model.name == change.model else model for model in workload.models
             )
             workload = replace(workload, models=models)
         else:
-            available_memory = _resized(available_memory, change)
+            available_memory = _resize_memory(available_memory, change)
     return workload, available_memory
 
 
-def _resized(available_memory: AvailableMemory, change: FitChange) -> AvailableMemory:
+def _resize_memory(available_memory: AvailableMemory, change: FitChange) -> AvailableMemory:
     to = int(change.to)
     match change.kind:
         case ChangeKind.GPUS:
@@ -85,7 +85,7 @@ def _resized(available_memory: AvailableMemory, change: FitChange) -> AvailableM
     raise AssertionError(change.kind)
 
 
-def _changed(model: Model, change: FitChange) -> Model:
+def _change_model(model: Model, change: FitChange) -> Model:
     match change.kind:
         case ChangeKind.SEQUENCES:
             return replace(model, sequences=int(change.to))
@@ -124,7 +124,7 @@ _TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
 
 @dataclass(frozen=True)
 class Fix:
-    """Changes that together make it fit.
+    """Changes that together make a workload fit.
 
     shows: the arithmetic; unknown: what stays unknown even then, so that the fit is not certain.
     """
@@ -140,12 +140,12 @@ class Fix:
     @property
     def tier(self) -> int:
         """The position in TIERS of its largest change."""
-        less = TIERS.index(LARGE_REDUCTIONS if self.lost > MAX_LOSS else REDUCTIONS)
+        less = TIERS.index(LARGE_REDUCTIONS if self.lost_share > MAX_LOSS else REDUCTIONS)
         tiers = {kind: tier for tier, kinds in enumerate(TIERS) for kind in kinds} | dict.fromkeys(REDUCTIONS, less)
         return max(tiers[change.kind] for change in self.changes)
 
     @property
-    def lost(self) -> Fraction:
+    def lost_share(self) -> Fraction:
         """The largest share of sequences times context that any model loses."""
         remaining: defaultdict[str | None, Fraction] = defaultdict(lambda: Fraction(1))
         for change in self.changes:
@@ -173,7 +173,7 @@ PURCHASE = ADVICE + 1
 _MEMORY_CHANGES = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 
-def minimal(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
+def drop_redundant_fixes(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Drop fixes that contain another fix."""
     distinct = list(dict.fromkeys(fixes))
     return tuple(fix for fix in distinct if not any(_is_contained(other, fix) for other in distinct))

@@ -1,4 +1,6 @@
-"""The memories of a workload: what it takes of each, on the GPUs and in the target and the machine, and what fits."""
+"""Compute how much a workload takes of each memory, on the GPUs, in the target and in the machine, and whether it
+fits.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +27,9 @@ ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """A part of what one memory holds. bytes: what is counted; least: the least it may be; how: the computation."""
+    """A part of the content of one memory. bytes: the upper end, which counts; least: the lower end; how: the
+    computation.
+    """
 
     what: str
     where: str
@@ -64,7 +68,7 @@ def line_of(part: MemoryPart, where: str, model: str | None = None) -> BudgetLin
 
 @dataclass(frozen=True)
 class Capacity:
-    """bytes: what is safe to count on; most: at best. None: not known."""
+    """The capacity of a memory. bytes: the safe amount; most: the largest possible amount. None: not known."""
 
     bytes: Bytes | None
     how: str
@@ -85,7 +89,9 @@ def memory_use(
     doubts: bool,
     unproven: bool = False,
 ) -> MemoryUse:
-    """doubts: a size that it would hold is missing; unproven: what does not fit here might fit on another GPU."""
+    """Compare the lines of one memory with its capacity. doubts: the size of a part is unknown; unproven: what does not
+    fit here might fit on another GPU.
+    """
     least, used = ends(line for line in lines if line.where == where)
     fits, may_fit = _fits(used, capacity.bytes, doubts), _fits(least, capacity.most, doubts)
     return MemoryUse(
@@ -112,12 +118,12 @@ def _fits(needed: Bytes, capacity: Bytes | None, doubts: bool) -> bool | None:
 
 
 def ends(parts: Iterable[MemoryPart | BudgetLine]) -> tuple[Bytes, Bytes]:
-    """The sums of the lower and of the upper ends."""
-    found = list(parts)
-    return sum(part.least for part in found), sum(part.bytes for part in found)
+    """Return the sums of the lower and of the upper ends."""
+    all_parts = list(parts)
+    return sum(part.least for part in all_parts), sum(part.bytes for part in all_parts)
 
 
-# ---- on the GPUs: the part of them that engines can have, and the GPUs of each model
+# ---- on the GPUs: the memory that engines can have, and the GPUs of each model
 
 
 VIDEO = "video streams"
@@ -141,7 +147,7 @@ WSL_SEVERAL = _Limit(80, 87, 91, ("wsl-multi-gpu-residency",))  # where one engi
 SHARE_WSL, SHARE_WSL_SEVERAL = WSL.share, WSL_SEVERAL.share
 CUDA_SEES = Fraction(98, 100)  # at least, of what nvidia-smi names; vLLM's share is a part of this
 GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of the share (profile_cudagraph_memory)
-FIRST_V1 = Version("0.8"), Version("0.9")  # vLLM whose engine V1 took more than it counted; V0 beside it did not
+FIRST_V1 = Version("0.8"), Version("0.9")  # versions of vLLM whose engine V1 took more than it counted, unlike V0
 
 
 def is_first_v1(vllm: Version | None) -> bool:
@@ -155,14 +161,14 @@ def limit_of(path: str, models: Iterable[Model]) -> _Limit:
 
 
 def gpu_capacity(workload: Workload, available_memory: AvailableMemory, gpu: int) -> Capacity:
-    """The bytes of a GPU that engines can have, inside and outside their shares."""
+    """Return the bytes of a GPU that engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
     outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
     vram = available_memory.gpus[gpu]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
     if share < whole:
-        how = f"a share of {limit.share} % of {gib(vram)}, and {gib(outside)} beside it"
+        how = f"a share of {limit.share} % of {gib(vram)}, and {gib(outside)} outside it"
     return Capacity(min(whole, share), how, limit.evidence, most=vram * limit.most // 100)
 
 
@@ -185,11 +191,11 @@ def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequ
     """Place the engines by their upper ends, or by their lower ends if those have no room."""
     safe, most = [each.bytes or 0 for each in capacities], [each.most or 0 for each in capacities]
     video = workload.video
-    beside = [Claim(VIDEO, 1, video.streams * (video.each or 0))] if video else []
-    found = place_on_gpus([*(_claim(each, lambda part: part.bytes) for each in engines), *beside], safe)
+    video_claims = [Claim(VIDEO, 1, video.streams * (video.each or 0))] if video else []
+    found = place_on_gpus([*(_claim(each, lambda part: part.bytes) for each in engines), *video_claims], safe)
     if found.fits:
         return found
-    least = place_on_gpus([*(_claim(each, lambda part: part.least) for each in engines), *beside], most)
+    least = place_on_gpus([*(_claim(each, lambda part: part.least) for each in engines), *video_claims], most)
     if not least.fits:
         return replace(found, proven=found.proven and least.proven)
     return Placement(least.gpus, found.homeless, fits=False, proven=found.proven)
@@ -210,20 +216,20 @@ def missing_of_video(video: Video | None) -> tuple[Missing, ...]:
 def gpu_lines(workload: Workload, engines: Sequence[Engine], placement: Placement, gpus: int) -> Iterator[BudgetLine]:
     for gpu in range(gpus):
         where = f"gpu{gpu}"
-        here = [each for each in engines if gpu in placement.gpus.get(each.model.name, ())]
-        for each in here:
+        on_gpu = [each for each in engines if gpu in placement.gpus.get(each.model.name, ())]
+        for each in on_gpu:
             parts = each.stays if each.model.sleeps else (*each.turn, *each.stays)
             yield from (line_of(part, where, each.model.name) for part in parts)
-        yield from _turn(here, where)
+        yield from _largest_turn_lines(on_gpu, where)
         if workload.video and workload.video.each and gpu in placement.gpus[VIDEO]:
             streams, size = workload.video.streams, workload.video.each
             how = f"{streams} streams of {gib(size)} each, as stated"
             yield BudgetLine(VIDEO, where, streams * size, streams * size, how, (), estimate=False)
 
 
-def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
-    """The largest of those that take turns on a GPU: one of them is awake."""
-    sleepers = [each for each in here if each.model.sleeps]
+def _largest_turn_lines(engines: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
+    """Yield the lines of the largest engine of those that take turns on a GPU, because only one of them is awake."""
+    sleepers = [each for each in engines if each.model.sleeps]
     if not sleepers:
         return
     largest = max(sleepers, key=lambda each: each.awake)
@@ -233,13 +239,13 @@ def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
         yield line_of(replace(part, how=part.how + among, evidence=evidence), where, largest.model.name)
 
 
-# ---- of the host: the target's RAM and /dev/shm, pinned memory, and the machine's
+# ---- on the host: RAM and /dev/shm of the target, pinned memory, and memory of the machine
 
 
 SYSTEM = 2 * GiB
-SYSTEM_LEAST = GiB
+MIN_SYSTEM = GiB
 PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a GPU
-PROCESS_RAM_LEAST = GiB
+MIN_PROCESS_RAM = GiB
 LOADING = 5 * GiB  # one file of weights; engines start one after the other
 PACKED_LOADER = 8 * 32 * MiB  # pinned, a GPU: a buffer for each thread of winhost_weights
 WINDOWS = 2 * GiB
@@ -251,13 +257,13 @@ QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
 
 
 def wsl_default_ram(host_ram: Bytes) -> Bytes:
-    """The memory of WSL without `memory` in .wslconfig: half of the machine's."""
+    """Return the memory of WSL without `memory` in .wslconfig: half of the machine's."""
     return host_ram // 2
 
 
 def planned_memory(available_memory: AvailableMemory, workload: Workload) -> AvailableMemory:
-    """The available memory with the most that a plan's .wslconfig can give WSL; nothing else limits a container's
-    /dev/shm there.
+    """Return the available memory if a plan's .wslconfig gives WSL as much as it can. That is also the limit of a
+    container's /dev/shm in WSL.
     """
     if available_memory.path != "wsl2":
         return available_memory
@@ -269,12 +275,12 @@ def planned_memory(available_memory: AvailableMemory, workload: Workload) -> Ava
 def ram_lines(
     workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, shm: Sequence[BudgetLine]
 ) -> Iterator[BudgetLine]:
-    system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
-    yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
+    system = f"the target itself, {gib(MIN_SYSTEM)} to {gib(SYSTEM)}"
+    yield BudgetLine("system", RAM, SYSTEM, MIN_SYSTEM, system, ("target-ram",), estimate=True)
     for each in engines:
         count = _process_count(each.model)
-        how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
-        used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
+        how = f"{count} processes of {gib(MIN_PROCESS_RAM)} to {gib(PROCESS_RAM)}"
+        used, least = count * PROCESS_RAM, count * MIN_PROCESS_RAM
         yield BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
     loading = f"a file of weights on its way to the GPU, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
@@ -292,7 +298,7 @@ def ram_lines(
 
 
 def engine_ram(model: Model) -> Bytes:
-    """The RAM of one engine and of the file of weights that it loads, without /dev/shm and backups."""
+    """Return the RAM of one engine and of the file of weights that it loads, without /dev/shm and backups."""
     return _process_count(model) * PROCESS_RAM + LOADING
 
 
@@ -303,17 +309,18 @@ def _process_count(model: Model) -> int:
 def _backups(
     workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory, where: str
 ) -> Iterator[BudgetLine]:
-    """Pinned, of every model that ever slept, whether it sleeps now or not; else of those that sleep, which may be all
-    of them at once."""
-    pinned = pins(workload, available_memory)
+    """Yield the backups of weights in host memory. Pinned backups stay while a model is awake; others exist only while
+    it sleeps, but all models may sleep at once.
+    """
+    pinned = is_pinned(workload, available_memory)
     stays = ("kept also while it is awake", "sleep-backup-stays")
-    goes = ("given back on waking, but all may sleep at once", "sleep-backup-returned")
+    freed = ("given back on waking, but all may sleep at once", "sleep-backup-returned")
     for each in engines:
         if each.backup is None:
             continue
         line = line_of(each.backup, where, each.model.name)
-        for_how_long, known_from = stays if pinned else goes
-        yield replace(line, how=f"{line.how}, {for_how_long}", evidence=(*line.evidence, known_from))
+        duration, evidence_key = stays if pinned else freed
+        yield replace(line, how=f"{line.how}, {duration}", evidence=(*line.evidence, evidence_key))
         if pinned:
             how = "pinned blocks are rounded up to powers of two: up to as much again, and 0.95 as much was measured"
             evidence = ("pinned-powers-of-two",)
@@ -322,8 +329,8 @@ def _backups(
             )
 
 
-def pins(workload: Workload, available_memory: AvailableMemory) -> bool:
-    """Under WSL, vLLM pins memory only if it is configured to, as for a workload that must have pinned memory."""
+def is_pinned(workload: Workload, available_memory: AvailableMemory) -> bool:
+    """Tell whether vLLM pins memory. In WSL it does so only if configured, as for a workload that needs it."""
     return available_memory.path not in SHARED_WITH_WINDOWS or "pinned-memory" in workload.needs.must
 
 
@@ -348,7 +355,7 @@ def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
 
 
 def _packed_loaders(workload: Workload, where: str) -> Iterator[BudgetLine]:
-    """The buffers of winhost's loader. Its use of the GPU is not counted: the KV cache is not there yet."""
+    """Yield the buffers of winhost's loader. Its use of the GPU is not counted, because the KV cache comes later."""
     for model in workload.models:
         if model.load_format is LoadFormat.PACKED:
             total = model.gpus * PACKED_LOADER
@@ -379,7 +386,7 @@ def _nccl(model: str, gpus: int, where: str) -> BudgetLine:
 def pinned_lines(
     workload: Workload, engines: Sequence[Engine], available_memory: AvailableMemory
 ) -> Iterator[BudgetLine]:
-    if pins(workload, available_memory):
+    if is_pinned(workload, available_memory):
         yield from _backups(workload, engines, available_memory, PINNED)
     yield from _packed_loaders(workload, PINNED)
     for model in workload.models:
@@ -392,9 +399,9 @@ def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterato
         ram = available_memory.ram
         yield BudgetLine("target", HOST, ram, ram, f"the {gib(ram)} that it gets", (), estimate=False)
         needs = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
-        how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
+        how = "the least that Windows requires" + (" with people working on it" if workload.keep_windows_usable else "")
         yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
     if available_memory.path in SHARED_WITH_WINDOWS:
         for gpu, vram in enumerate(available_memory.gpus):
-            how = "memory of the GPU, for which Windows wants as much of its own"
+            how = "memory of the GPU, for which Windows needs as much of its own"
             yield BudgetLine(f"gpu{gpu}", HOST_PER_GPUS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)

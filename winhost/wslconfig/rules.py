@@ -13,7 +13,18 @@ from winhost.findings.finding import FileFinding, Observation, matching_key_rows
 from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, other, read, replacement_of, sections_of, valid
+from winhost.wslconfig.keys import (
+    Key,
+    Value,
+    effective_lines,
+    key_of,
+    keys_of,
+    other_dialect,
+    parse_value,
+    replacement_of,
+    sections_of,
+    valid_value,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,9 @@ ROWS = rows_of(__package__)
 
 @dataclass(frozen=True)
 class LintContext:
-    """version: of WSL, None if unknown; host: the machine of this WSL; start: the first two bytes of the file."""
+    """A file and the WSL that reads it. version: of WSL, None if unknown; host: the machine of this WSL; start: the
+    first two bytes of the file.
+    """
 
     file: ConfigFile
     version: Version | None
@@ -53,20 +66,20 @@ class LintContext:
     @cached_property
     def keys(self) -> list[tuple[Key, ConfigLine]]:
         """The keys that are set, each with the line that takes effect."""
-        return counted(self.file)
+        return effective_lines(self.file)
 
     @cached_property
     def values(self) -> Mapping[str, Value | None]:
         """The values by section.key; None if WSL keeps its default."""
-        return {str(key): valid(key, line) for key, line in self.keys}
+        return {str(key): valid_value(key, line) for key, line in self.keys}
 
     def line(self, name: str) -> ConfigLine | None:
         """Return the line that takes effect for section.key."""
         return next((line for key, line in self.keys if str(key) == name), None)
 
     def ask(self, question: str) -> tuple[Value | Version | None]:
-        """The version of WSL, its networking mode, or the value of section.key: where WSL keeps its default, what is
-        written there.
+        """Return the version of WSL, its networking mode, or the value of section.key; the written text if WSL does
+        not accept it and keeps its default.
         """
         if question in ("version", "networking_mode"):
             return (getattr(self, question),)
@@ -86,7 +99,7 @@ class LintContext:
 # --- Single lines: faults, unknown names, and repeated keys ---------------------------------------
 
 
-def unreadable(context: LintContext) -> Iterator[Observation]:
+def find_unreadable_lines(context: LintContext) -> Iterator[Observation]:
     """Find lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
@@ -98,12 +111,12 @@ def unreadable(context: LintContext) -> Iterator[Observation]:
             yield context.observe(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
 
 
-def sections(context: LintContext) -> Iterator[Observation]:
+def check_sections(context: LintContext) -> Iterator[Observation]:
     """Find sections that WSL does not know; each is reported once instead of once per key."""
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
-        elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
-        near = _belongs(dialect) if elsewhere else did_you_mean_or_period(line.section, sections_of(dialect))
+        elsewhere = line.section.lower() in map(str.lower, sections_of(other_dialect(dialect)))
+        near = _location_hint(dialect) if elsewhere else did_you_mean_or_period(line.section, sections_of(dialect))
         yield context.observe(line, "unknown-section", section=line.section, near=near)
 
 
@@ -112,7 +125,7 @@ def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
     return [line for line in file.lines if line.kind is LineKind.SECTION and line.section.lower() not in known]
 
 
-def keys(context: LintContext) -> Iterator[Observation]:
+def check_keys(context: LintContext) -> Iterator[Observation]:
     """Find keys that WSL does not know in their section."""
     dialect = context.file.dialect
     reported = {line.section.lower() for line in _unknown_sections(context.file)}
@@ -129,23 +142,25 @@ def keys(context: LintContext) -> Iterator[Observation]:
 
 def _suggestion(dialect: Dialect, section: str, name: str) -> str:
     """Suggest the section or file that has a key of that name, else the most similar name."""
-    homes = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
-    if homes:
-        return f": it belongs in [{homes[0].section}]."
-    theirs = [key for key in keys_of(other(dialect)) if key.name.lower() == name.lower()]
-    if here := next((key for key in theirs if key.section.lower() == section.lower()), next(iter(theirs), None)):
-        return _belongs(dialect, f"[{here.section}] of ")
+    same_names = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
+    if same_names:
+        return f": it belongs in [{same_names[0].section}]."
+    other_keys = [key for key in keys_of(other_dialect(dialect)) if key.name.lower() == name.lower()]
+    if match := next(
+        (key for key in other_keys if key.section.lower() == section.lower()), next(iter(other_keys), None)
+    ):
+        return _location_hint(dialect, f"[{match.section}] of ")
     if instead := replacement_of(name):
         return f", which no source of WSL has since 2.5.8: {instead}"
     return did_you_mean_or_period(name, [key.name for key in keys_of(dialect)])
 
 
-def _belongs(dialect: Dialect, section: str = "") -> str:
+def _location_hint(dialect: Dialect, section: str = "") -> str:
     return f": it belongs in {section}{'/etc/wsl.conf of a distro' if dialect.windows else '.wslconfig of Windows'}."
 
 
-def duplicates(context: LintContext) -> Iterator[Observation]:
-    """Find keys that are set twice: WSL takes the first."""
+def find_duplicates(context: LintContext) -> Iterator[Observation]:
+    """Find keys that are set twice: WSL uses the first."""
     first = {str(key): line for key, line in context.keys}
     for line in context.file.keys:
         key = key_of(context.file.dialect, line.id)
@@ -156,7 +171,7 @@ def duplicates(context: LintContext) -> Iterator[Observation]:
 # --- Settings: values, versions and policies ---------------------------------------------------------------------
 
 
-def values(context: LintContext) -> Iterator[Observation]:
+def check_values(context: LintContext) -> Iterator[Observation]:
     """Find values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
@@ -164,7 +179,7 @@ def values(context: LintContext) -> Iterator[Observation]:
             yield context.observe(line, "not-ascii", value=repr(line.value))
             continue
         try:
-            value = read(key, line.value)
+            value = parse_value(key, line.value)
         except ValueError as error:
             code = "bad-mac" if key.type == "mac" else "bad-value"
             right = f"{error} ({key.note})" if key.note else error
@@ -181,10 +196,10 @@ def _default(key: Key) -> str:
     return f" ({key.default})" if key.default else ""
 
 
-def versions(context: LintContext) -> Iterator[Observation]:
+def check_versions(context: LintContext) -> Iterator[Observation]:
     """Find keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
-        word = str(valid(key, line))
+        word = str(valid_value(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
         if since is None:
             if context.version is not None and context.version < Version(key.told_from):
@@ -197,10 +212,10 @@ def versions(context: LintContext) -> Iterator[Observation]:
             yield context.observe(line, "too-new", what=what, since=since_text, version=context.version)
 
 
-def policies(context: LintContext) -> Iterator[Observation]:
+def check_policies(context: LintContext) -> Iterator[Observation]:
     """Find settings that a policy of the machine forbids."""
     for key, line in context.keys:
-        if key.policy in context.host.forbidden and not matches(valid(key, line), [None, key.allowed]):
+        if key.policy in context.host.forbidden and not matches(valid_value(key, line), [None, key.allowed]):
             yield context.observe(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 
@@ -210,7 +225,7 @@ def policies(context: LintContext) -> Iterator[Observation]:
 def check_combinations(context: LintContext) -> Iterator[Observation]:
     """Find settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
-        value = valid(key, line)
+        value = valid_value(key, line)
         shown = str(value).lower() if isinstance(value, bool) else value
         effect = evaluate(key.when, context.ask)
         for question, (answer,) in effect.seen.items() if effect.holds is False else ():
@@ -240,20 +255,20 @@ _KERNELS = ("wsl2.kernel", "wsl2.kernelModules")
 _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark", "a byte order mark")}
 
 
-def unknown(context: LintContext) -> Iterator[Observation]:
-    """Report each fact that could not be read, because nothing is checked against it."""
+def report_unread_facts(context: LintContext) -> Iterator[Observation]:
+    """Report each fact of the host that could not be read: nothing is checked against it."""
     for what in context.host.unknown:
         yield Observation("host-unknown", START, {"what": what})
 
 
-def mode(context: LintContext) -> Iterator[Observation]:
+def check_networking_mode(context: LintContext) -> Iterator[Observation]:
     """Find a networking mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.networking_mode)
     if line is not None and why is not None:
         yield context.observe(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
 
 
-def switch(context: LintContext) -> Iterator[Observation]:
+def check_switch(context: LintContext) -> Iterator[Observation]:
     """Find a switch that does not exist, or is not external."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
@@ -266,23 +281,23 @@ def switch(context: LintContext) -> Iterator[Observation]:
         yield context.observe(line, "switch-within", name=repr(name), kind=switches[name])
 
 
-def sizes(context: LintContext) -> Iterator[Observation]:
+def check_sizes(context: LintContext) -> Iterator[Observation]:
     """Find more memory or processors than the host has."""
     host = context.host
-    for name, there, shown in (
+    for name, available, shown in (
         ("wsl2.memory", host.memory, size(host.memory) if host.memory else ""),
         ("wsl2.processors", host.processors, f"{host.processors} logical processors"),
     ):
         line, value = context.line(name), context.values.get(name)
-        if line is not None and there is not None and isinstance(value, int) and value > there:
+        if line is not None and available is not None and isinstance(value, int) and value > available:
             yield context.observe(line, "more-than-there", key=name, there=shown)
-        elif name == "wsl2.memory" and line is not None and there and isinstance(value, int) and value > 0.9 * there:
+        elif name == "wsl2.memory" and line and available and isinstance(value, int) and value > 0.9 * available:
             yield context.observe(line, "little-left", there=shown)
         elif name == "wsl2.memory" and line is not None and host.vram and isinstance(value, int) and value < host.vram:
             yield context.observe(line, "below-gpus", there=size(host.vram))
 
 
-def drives(context: LintContext) -> Iterator[Observation]:
+def check_drives(context: LintContext) -> Iterator[Observation]:
     """Find paths on a drive that does not exist."""
     letters = context.host.drives
     for key, line in context.keys:
@@ -307,9 +322,9 @@ def check_in_box(context: LintContext) -> Iterator[Observation]:
 UNICODE_VALUES = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
 
 RULES = (
-    *(unreadable, sections, keys, duplicates),
-    *(values, versions, policies, check_combinations, check_key_rows),
-    *(unknown, mode, switch, sizes, drives, check_in_box),
+    *(find_unreadable_lines, check_sections, check_keys, find_duplicates),
+    *(check_values, check_versions, check_policies, check_combinations, check_key_rows),
+    *(report_unread_facts, check_networking_mode, check_switch, check_sizes, check_drives, check_in_box),
 )
 
 
@@ -318,22 +333,24 @@ def lint(
 ) -> list[FileFinding]:
     """Return all findings of a file, by line and column.
 
-    version: of the WSL that will read it, else that of the host; host: the machine that it is on.
+    version: of the WSL that will read it; by default that of the host. host: the machine that the file is on.
     """
     version = version or host.version
     if dialect.narrow and version and version >= UNICODE_VALUES:
         dialect = WSLCONFIG_3
-    text, found = _decoded(data, dialect)
+    text, found = _decode(data, dialect)
     context = LintContext(parse(text, dialect), version, host, data[:2])
     return to_findings(ROWS, dialect.name, [*found, *run_rules(RULES, context)])
 
 
-def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Observation]]:
-    """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), else as its byte order mark says."""
+def _decode(data: bytes, dialect: Dialect) -> tuple[str, list[Observation]]:
+    """Decode the file as `_wfopen(…, "rt,ccs=UTF-8")` does (WslCoreConfig.cpp), or by its byte order mark. Return the
+    text, and a finding if WSL cannot read this encoding.
+    """
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")
     if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):
-        text = "" if text.count("\0") * 3 > len(text) else text  # UTF-16 without a mark: no line of it is one
+        text = "" if text.count("\0") * 3 > len(text) else text  # UTF-16 without a mark has no readable line
         return text, [Observation("encoding", START, {"found": "no text" if codec == "utf-8" else codec.upper()})]
     whole = text.encode(codec) == data
     return text, [] if whole else [Observation("not-utf8", START)]

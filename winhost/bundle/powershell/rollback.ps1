@@ -515,16 +515,16 @@ function Complete-WinhostRollback {
     $next = @()
     $first = @(Select-WinhostUnique $back.first)
     if ($partly -and $first.Count -gt 0) {
-        $next += "Roll back the rest: $($first -join ', then '), then .\Rollback.ps1"
+        $next += "Roll back the remaining changes: $($first -join ', then '), then .\Rollback.ps1"
     }
     elseif ($partly) {
-        $next += 'Undo what came later, then go on with the rollback: .\Rollback.ps1'
+        $next += 'Undo the later changes, then continue the rollback: .\Rollback.ps1'
     }
     elseif ($null -ne $Run.older) {
         $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'
     }
     if ($back.missing.Count -gt 0) {
-        $next += 'Mend what could not be read, or bring back what has to be there first; then go on with going back: .\Rollback.ps1'
+        $next += 'Repair what could not be read, or restore what it needs; then continue the rollback: .\Rollback.ps1'
     }
     $undecidedLines = @(foreach ($undecided in $back.missing) { "$($undecided.title): not judged: $($undecided.why)" })
     $result = New-WinhostOutcome $Run $outcome $left (@($back.kept) + $undecidedLines) $next

@@ -14,7 +14,7 @@ function Select-WinhostChange {
             continue
         }
         if ($null -ne (Read-WinhostField $found 'unknown') -or $null -ne (Read-WinhostField $found 'unavailable')) {
-            Stop-WinhostScript 1 'CannotRead' "$($Goal.title): $($property.Name) cannot be read: $(ConvertTo-WinhostFaultText $found)" 'What cannot be read cannot be given back.' ''
+            Stop-WinhostScript 1 'CannotRead' "$($Goal.title): $($property.Name) cannot be read: $(ConvertTo-WinhostFaultText $found)" 'What cannot be read cannot be restored.' ''
         }
         $change.before[$property.Name] = $found
         $change.desired[$property.Name] = $property.Value
@@ -270,7 +270,7 @@ function Read-WinhostStepSecret {
     }
     if ("$found" -ceq '') {
         $meaning = 'Here, a secret is an environment variable (env:NAME) or a file of UTF-8 text (file:PATH).'
-        Stop-WinhostScript 2 'SecretUnreadable' "the secret $reference cannot be read" $meaning 'Set it, and type the same again to go on.'
+        Stop-WinhostScript 2 'SecretUnreadable' "the secret $reference cannot be read" $meaning 'Set it, and repeat the command to continue.'
     }
     "$found"
 }
@@ -358,7 +358,7 @@ function Stop-WinhostStep {
     if ("$(Read-WinhostField $fault 'code')" -like 'Winhost.ComeBack*') {
         Stop-WinhostSwitch $Run $Step
     }
-    $ways = 'Mend that and run this again to go on; or go back: .\Rollback.ps1'
+    $ways = 'Mend that and run this again to continue; or roll back: .\Rollback.ps1'
     $drift = Read-WinhostField $Answer 'drift'
     if ($null -ne $drift) {
         $lines = @(foreach ($each in @($drift.PSObject.Properties)) { "$($each.Name) was $(ConvertTo-WinhostDisplayText $each.Value.expected), is $(ConvertTo-WinhostDisplayText $each.Value.found)" })
@@ -379,7 +379,7 @@ function Assert-WinhostApplied {
     foreach ($name in $Step.desired.Keys) {
         $is = Read-WinhostProperty $Answer.after $name
         if (-not (Test-WinhostSame $is $Step.desired[$name])) {
-            Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostDisplayText $is)" '' 'Run this again to go on; or go back: .\Rollback.ps1'
+            Stop-WinhostScript 1 'NotTaken' "$($Step.title): accepted without error, but $name is $(ConvertTo-WinhostDisplayText $is)" '' 'Run this again to continue; or roll back: .\Rollback.ps1'
         }
     }
 }

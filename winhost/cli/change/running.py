@@ -46,7 +46,7 @@ class EndedHost:
     outcome: Outcome
 
 
-_MOST_TITLES = 4  # titles that one question lists
+_MAX_TITLES = 4  # titles that one question lists
 
 
 def confirm_start(question: str, yes: bool) -> None:
@@ -54,11 +54,11 @@ def confirm_start(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise no_terminal("Add --yes")
+        raise no_terminal_error("Add --yes")
     click.confirm(question, abort=True, err=True)
 
 
-def no_terminal(hint: str, question: str = "whether to begin", host: str | None = None) -> UsageError:
+def no_terminal_error(hint: str, question: str = "whether to begin", host: str | None = None) -> UsageError:
     """Return the error for a question that no terminal can show. hint: the command that does not ask."""
     return UsageError(
         "NotAsked", what=f"there is no terminal to ask {question}", meaning="Nothing was changed.", hint=hint, host=host
@@ -125,9 +125,9 @@ def ask_for_consents(request: ConsentRequest, accepted: tuple[str, ...], yes: bo
             continue
         target = f"{request.host}, VM {request.vm}" if request.vm else request.host
         question = "Allow it?" if risk in request.needed else "Allow it if it turns out to be needed?"
-        purposes = "; ".join(titles[:_MOST_TITLES])
-        if len(titles) > _MOST_TITLES:
-            purposes += f"; and {len(titles) - _MOST_TITLES} more"
+        purposes = "; ".join(titles[:_MAX_TITLES])
+        if len(titles) > _MAX_TITLES:
+            purposes += f"; and {len(titles) - _MAX_TITLES} more"
         if not click.confirm(visible(f"{target}: {risk}: {RISKS[risk]}. For: {purposes}. {question}"), err=True):
             raise ConsentNeeded(
                 request.host, request.run, (risk,), request.going_back, request.changed, request.retry_options

@@ -21,7 +21,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text
 from winhost.cli.serve.hosts import Targets
-from winhost.cli.serve.target import no_such_model, resolve_key
+from winhost.cli.serve.target import no_such_model_error, resolve_key
 from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -246,7 +246,7 @@ class _Conversation:
         self._endpoint = endpoint
         self._thinking: Callable[[], None] = lambda: None
         if options.model is not None and options.model not in endpoint.models:
-            raise no_such_model(endpoint.host, options.model, endpoint.models)
+            raise no_such_model_error(endpoint.host, options.model, endpoint.models)
         self.model = options.model or endpoint.models[0]
         self._turns = next(each.turns for each in endpoint.deployed.engines if each.model == self.model)
         self._messages: list[Message] = [{"role": "system", "content": options.system}] if options.system else []

@@ -19,7 +19,7 @@ import click
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say
 from winhost.cli.serve.hosts import Targets, client_lines, is_this_linux
-from winhost.cli.serve.target import no_linux, parse_deployed
+from winhost.cli.serve.target import no_linux_error, parse_deployed
 from winhost.cli.up.first_completion import (
     AccessRefused,
     LanEndpoint,
@@ -132,7 +132,7 @@ def open_endpoint(name: str, targets: Targets) -> Iterator[Endpoint]:
             try:
                 tunnel.wire()
             except NotAvailable as error:
-                raise no_linux(name, error) from None
+                raise no_linux_error(name, error) from None
             # Without a run, another computer set up the endpoint. The session shares the connection, which stays open.
             deployed = run.deployed if run else parse_deployed(name, ServingSession(tunnel.wire).deployed())
         connected = partial(connection_through_ssh, tunnel.connect, deployed.gateway)

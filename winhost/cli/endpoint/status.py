@@ -18,7 +18,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import describe_error, say, show_error_text, with_fleet
 from winhost.cli.serve.hosts import Targets
 from winhost.cli.serve.status import format_boot_test, format_version_changes, test_again
-from winhost.cli.serve.target import nothing_served, open_serving
+from winhost.cli.serve.target import nothing_served_error, open_serving
 from winhost.cli.shells import command_line
 from winhost.cli.tables import format_time
 from winhost.cli.terminal import is_dumb
@@ -259,7 +259,9 @@ def _ask(name: str, targets: Targets) -> Reply:
         with open_serving(host) as target:
             return target.status(), None
     except NotAvailable:
-        return None, None if run is None else nothing_served(name, "nothing is served any more: its Linux is missing")
+        return None, None if run is None else nothing_served_error(
+            name, "nothing is served any more: its Linux is missing"
+        )
     except WinhostError as error:
         return None, None if run is None and error.code == "NothingServed" else error
 

@@ -24,12 +24,12 @@ from winhost.autoinstall.install_plan import (
     ON_MEDIUM,
     InstallPlan,
     NewSystem,
-    afterwards,
+    format_install_plan,
     install_document,
     new_host_key,
+    next_steps,
     read_install_plan,
     settings_to_fetch,
-    written_install_plan,
 )
 from winhost.autoinstall.medium_files import (
     SHIM,
@@ -39,7 +39,7 @@ from winhost.autoinstall.medium_files import (
     files_without_settings,
     read_from_image,
     remaster,
-    staged,
+    staged_files,
     staging_size,
 )
 from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
@@ -137,7 +137,7 @@ def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> i
         raise click.UsageError(visible(str(error))) from None
     if keys and not disks:
         warnings = (*warnings, *FleetKeys(None).check(host.host, dict.fromkeys(system.keys, "--ssh-key")))
-    write_whole(output.required_path, [written_install_plan(install_plan)])
+    write_whole(output.required_path, [format_install_plan(install_plan)])
     _show_plan(install_plan, warnings, own_key, output)
     return 0
 
@@ -172,7 +172,7 @@ def _show_plan(install_plan: InstallPlan, warnings: tuple[str, ...], own_key: "S
     """Show the plan. own_key: the key that is used because the user named none."""
     lost = tuple(each for disk in install_plan.whole for each in format_partitions(disk))
     heed = (*warnings, *(f"{disk.model}: {each}" for disk in install_plan.whole for each in disk.heed))
-    steps = afterwards(install_plan)
+    steps = next_steps(install_plan)
     if own_key is not None and own_key.is_managed and install_plan.beside is None:
         steps[0] += f", and with the key for SSH that winhost made: key: {own_key.key}"
     planned = PlannedInstall(
@@ -307,10 +307,10 @@ def _make_media(
     if options.serve:
         data = settings_to_fetch(plan, key, confirmed_disks, url)
         offer = stack.enter_context(offer_settings(data, options.serve, options.minutes * 60))
-        files = files_without_settings(offer.fetch_file, plan.system.kernel_words, guard_order.get("windows_esp"))
+        files = files_without_settings(offer.fetch_file, plan.system.kernel_ip_argument, guard_order.get("windows_esp"))
     else:
         document = install_document(plan.settings(url), plan.storage(), key, ON_MEDIUM)
-        files = files_with_settings(document, guard_order, plan.system.kernel_words)
+        files = files_with_settings(document, guard_order, plan.system.kernel_ip_argument)
     total = _write_media(image, files, output)
     host_key_line = f"The new system is known by its host key: {key.public}"
     installed = None
@@ -344,7 +344,7 @@ def _write_media(image: Path, new_files: dict[str, bytes], output: Output) -> in
         if not output.folder:
             remaster(image, new_files, path)
             return path.stat().st_size
-        image_files = staged(image, new_files)
+        image_files = staged_files(image, new_files)
         partition_size = staging_size(image_files)
         path.mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # the file system may have no modes

@@ -11,9 +11,9 @@ from winhost.cli.look.detect import Detected, show_facts
 from winhost.cli.named_files import STDIN, read_input
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
-from winhost.imports.again import joined, refuse_others
-from winhost.imports.merge import merged
-from winhost.imports.observation import MAX_FILE_SIZE, READABLE, FileObservations, unreadable
+from winhost.imports.again import join_imports, refuse_others
+from winhost.imports.merge import merge_files
+from winhost.imports.observation import MAX_FILE_SIZE, READABLE, FileObservations, unreadable_file_error
 from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -37,7 +37,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
     observations = [*_read_files(files, kind)]
     if older and not any(each.host for _, _, each in observations):
         name = name or older.host
-    facts = merged(observations, name, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
+    facts = merge_files(observations, name, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
     if older:
         facts = _join_older(str(output.path), older, facts)
     if output.path is not None:
@@ -58,7 +58,7 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
 def _join_older(file: str, older: Facts, newer: Facts) -> Facts:
     """Join older and newer facts, and warn about the facts that are kept or replaced."""
     refuse_others(file, older, newer)
-    result = joined(older, newer)
+    result = join_imports(older, newer)
     for sentence in result.replaced:
         _warn(f"{visible(file)}: replaced {sentence}")
     if result.kept:
@@ -106,4 +106,4 @@ def _read_bytes(path: Path) -> bytes:
         why, advice = str(error), ""
     except OSError as error:
         why, advice = f"cannot be read ({error.strerror or error})", "Check the path and its permissions. "
-    raise unreadable(str(path), why, f"{advice}{READABLE}")
+    raise unreadable_file_error(str(path), why, f"{advice}{READABLE}")

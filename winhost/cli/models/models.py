@@ -34,7 +34,7 @@ from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import is_folder
-from winhost.serving.fitting import Candidate, fitting, weight_bytes
+from winhost.serving.fitting import Candidate, find_candidates, weight_bytes
 
 MAX_ROWS = 12
 
@@ -104,7 +104,7 @@ def show(hosts: HostsAndFacts, options: ModelOptions, output: Output) -> int:
     def offer_models(snapshot: Snapshot) -> OfferedModels | WinhostError:
         show_all = bool(options.everything or options.model)
         try:
-            candidates = fitting(
+            candidates = find_candidates(
                 snapshot.required_facts, path, token=bool(reference), entries=known_models.entries, everything=show_all
             )
         except Exception as error:  # noqa: BLE001 - any failure belongs to this host alone

@@ -124,7 +124,7 @@ class _Starter:
         if standing(unit, health) == "serving":
             return ChangedUnit(engine.model, engine.unit, "already-serving", 0.0, unit.enabled == "enabled")
         self._check_unit_exists(engine.model, unit)
-        with self.target.at(f"{engine.model}: starting"):
+        with self.target.show_activity(f"{engine.model}: starting"):
             if unit.active not in ("active", "activating") or unit.sub == "auto-restart":
                 self.target.session.start(engine.unit)
             unit = self._wait_until_serving(engine, start_time + self.timeout)
@@ -196,7 +196,7 @@ class _Starter:
             self._check_unit_exists(source, unit_found)
         active = unit.active == "active"
         models = ", ".join(each.model for each in by_turns)
-        with self.target.at(f"gateway: starting {models}" if models else "gateway: starting"):
+        with self.target.show_activity(f"gateway: starting {models}" if models else "gateway: starting"):
             if not active:
                 session.start(name)
             self._wait_until_ready(
@@ -238,7 +238,7 @@ _STOP_PAUSE_S = 0.5
 def down(options: TargetOptions, models: tuple[str, ...], yes: bool, timeout: float) -> int:
     with connect_target(options, stops="Ctrl-C stops watching; units that are stopping continue to stop.") as target:
         chosen = target.chosen(models)
-        with target.at("asking engines"):
+        with target.show_activity("asking engines"):
             status = target.status()
         names = [each.model for each in chosen]
         running = sum(each.running or 0 for each in status.models if each.model in names)
@@ -279,7 +279,7 @@ def _stop_unit(target: WatchedTarget, source: str, name: str, timeout: float) ->
     enabled = unit.enabled == "enabled"
     if _is_stopped(unit):
         return ChangedUnit(source, name, "already-stopped", 0.0, enabled)
-    with target.at(f"{source}: stopping; open requests end first"):
+    with target.show_activity(f"{source}: stopping; open requests end first"):
         target.session.stop(name)
         while not _is_stopped(unit := target.unit(name)):
             if time.monotonic() > start_time + timeout:
@@ -335,7 +335,7 @@ def yields(options: TargetOptions, mode: str | None, timeout: float) -> int:
                 f"winhost plan {host} --workload WORKLOAD",
                 host=host,
             )
-        with target.at("asking the gateway"):
+        with target.show_activity("asking the gateway"):
             yield_state = target.session.yield_state(target.gateway, mode)
         if mode == "now":
             yield_state = _wait_until_yielded(target, timeout)
@@ -348,7 +348,7 @@ def yields(options: TargetOptions, mode: str | None, timeout: float) -> int:
 def _wait_until_yielded(target: WatchedTarget, timeout: float) -> YieldState:
     """Wait until all models have left their GPUs. Raises WinhostError: NotYielded."""
     deadline = time.monotonic() + timeout
-    with target.at("waiting until models have left their GPUs"):
+    with target.show_activity("waiting until models have left their GPUs"):
         while (state := target.session.yield_state(target.gateway)).code != "yielded":
             if time.monotonic() >= deadline:
                 raise WinhostError(

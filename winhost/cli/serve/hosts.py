@@ -202,13 +202,13 @@ class Targets:
         """The only host that serves. Raises UsageError (WhichHost), WinhostError (NothingHere)."""
         serving = sorted(self.serving)
         if not serving:
-            resolve = next(iter(self._hosts), None)
+            host = next(iter(self._hosts), None)
             raise WinhostError(
                 "NothingHere",
                 what="according to the journals of this computer, nothing is served",
                 meaning="If another computer set up an endpoint, name its host and --api-key.",
-                hint=f"Serve a model on it: winhost up --on {resolve}"
-                if resolve
+                hint=f"Serve a model on it: winhost up --on {host}"
+                if host
                 else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:

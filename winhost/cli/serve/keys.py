@@ -18,7 +18,7 @@ from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, Output, TargetOptions
 from winhost.cli.output import say, show_command
 from winhost.cli.plan.stack_parts import show_new_key
-from winhost.cli.serve.target import WatchedTarget, connect_target, no_such_model
+from winhost.cli.serve.target import WatchedTarget, connect_target, no_such_model_error
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -150,7 +150,7 @@ def revoke(options: TargetOptions, name: str, yes: bool) -> int:
 def _apply_change(verb: str, options: TargetOptions, name: str, details: Mapping[str, Json]) -> int:
     change = {**_base_change(verb, name), **details}
     with connect_target(options, stops=_STOPS) as target:
-        with target.at(f"{verb} {name}"):
+        with target.show_activity(f"{verb} {name}"):
             keys = target.session.keys(change)
         _check_outcome(target.host, name, keys)
         keys = _wait_until_read(target, keys)
@@ -233,7 +233,7 @@ def _check_outcome(host: str, name: str, result: ServedKeys) -> None:
         hint = "This cannot be undone. How to add another key: winhost serve keys add --help"
         raise UsageError("KeyRevoked", what=f"{host}: {name} was revoked", hint=hint, host=host)
     if outcome == "model":
-        raise no_such_model(host, what, result.models)
+        raise no_such_model_error(host, what, result.models)
     if outcome in _UNLIMITED_KINDS:
         raise click.UsageError(_UNLIMITED_KINDS[outcome].format(name))
 
@@ -264,7 +264,7 @@ def _wait_until_read(target: WatchedTarget, keys: ServedKeys) -> ServedKeys:
     unit = target.deployed.gateway.unit
     deadline = time.monotonic() + _READ_TIMEOUT_S
     try:
-        with target.at("until the gateway has read it"):
+        with target.show_activity("until the gateway has read it"):
             while not (keys.in_force or keys.problem) and time.monotonic() < deadline:
                 if target.unit(unit).active != "active":
                     break

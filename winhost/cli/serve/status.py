@@ -29,7 +29,7 @@ from winhost.symptoms.scan import strip_control_codes
 
 def status(options: TargetOptions, metrics_key: str | None) -> int:
     secret = resolve_key(metrics_key, "--metrics-key")
-    with connect_target(options, reads=True) as target, target.at("asking engines and gateway"):
+    with connect_target(options, reads=True) as target, target.show_activity("asking engines and gateway"):
         serving_status = target.status(secret, ready=True)
 
     def show(serving_status: ServingStatus) -> None:
@@ -263,7 +263,7 @@ def _run_test(options: TargetOptions, reference: str | None, models: tuple[str, 
         key = kept_key.key.resolve().reveal()
     with connect_target(options, reads=True) as target:
         chosen = target.chosen(models)
-        with target.at("asking engines"):
+        with target.show_activity("asking engines"):
             status = target.status()
         if status.gateway.state == "stopped":
             what, hint = "its gateway is stopped, so it cannot be tested", f"Start it: winhost serve up {target.host}"
@@ -331,7 +331,7 @@ def _gateway_requests(model: str) -> Iterator[_Request]:
 def _send(target: WatchedTarget, key: str, request: _Request) -> TestedRequest:
     engine, expected = request.engine, request.expected
     model = engine.model if engine else None
-    with target.at(f"{model or 'gateway'}: {request.check}"):
+    with target.show_activity(f"{model or 'gateway'}: {request.check}"):
         engine_to_watch: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
         key_to_send = key if request.keyed else None
         answer = target.session.test(target.gateway, request.path, dict(request.body), key_to_send, engine_to_watch)

@@ -36,7 +36,7 @@ class ServingTarget:
         known = [each.model for each in self.deployed.engines]
         for model in models:
             if model not in known:
-                raise no_such_model(self.host, model, known)
+                raise no_such_model_error(self.host, model, known)
         return tuple(each for each in self.deployed.engines if not models or each.model in models)
 
     @property
@@ -68,11 +68,11 @@ class WatchedTarget(ServingTarget):
 
     watch: Watch
 
-    def at(self, doing: str) -> AbstractContextManager[None]:
+    def show_activity(self, doing: str) -> AbstractContextManager[None]:
         return self.watch.activity(self.host, doing)
 
 
-def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
+def no_such_model_error(host: str, model: str, known: Sequence[str]) -> UsageError:
     return UsageError(
         "NoSuchModel",
         what=f"{host} has no model '{visible(model)}'{did_you_mean(model, known)}",
@@ -100,7 +100,7 @@ def connect_target(options: TargetOptions, *, reads: bool = False, stops: str = 
                 try:
                     target = stack.enter_context(open_serving(host))
                 except NotAvailable as error:
-                    raise no_linux(host.name, error) from None
+                    raise no_linux_error(host.name, error) from None
             yield WatchedTarget(**vars(target), watch=watch)
 
 
@@ -122,21 +122,23 @@ def save_verified_versions(host: AnyHost) -> None:
         save_verified(host.name, target.status().versions)
 
 
-def nothing_served(host: str, why: str) -> WinhostError:
+def nothing_served_error(host: str, why: str) -> WinhostError:
     """Make the error for a reachable host on which nothing is served."""
     return WinhostError(
         "NothingServed", what=f"{host}: {why}", hint=f"Serve a model on it: winhost up --on {host}", host=host
     )
 
 
-def no_linux(host: str, error: NotAvailable) -> WinhostError:
+def no_linux_error(host: str, error: NotAvailable) -> WinhostError:
     """Make the error for a host whose Linux does not exist yet, or does not run."""
-    return error if error.hint else nothing_served(host, f"nothing is served: {title_of(error.needs)} is not set up")
+    return (
+        error if error.hint else nothing_served_error(host, f"nothing is served: {title_of(error.needs)} is not set up")
+    )
 
 
 def parse_deployed(host: str, text: str | None) -> Deployed:
     if text is None:
-        raise nothing_served(host, f"nothing is installed that serves models: there is no {PATH}")
+        raise nothing_served_error(host, f"nothing is installed that serves models: there is no {PATH}")
     try:
         return Deployed.parse(text)
     except NotDeployed as error:

@@ -41,7 +41,7 @@ from winhost.serving.fitting import (
     TENSOR,
     Candidate,
     ServingVariant,
-    fitting,
+    find_candidates,
     plan_of,
     serving_variants,
     workload_of,
@@ -50,7 +50,7 @@ from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
-_MOST_LISTED = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def choose_model(facts: Facts, path: str, model: str | None, hub: str | None, fi
     token = SecretRef("env", TOKEN) if os.environ.get(TOKEN) else None
     hub_url = (hub or HUB).rstrip("/")
     if model is None:
-        candidates = fitting(facts, path, token=token is not None)
+        candidates = find_candidates(facts, path, token=token is not None)
         if not candidates:
             host_name = visible(facts.host)
             hint = f"What each lacks: winhost models show {host_name} --all\nOr name another model: winhost up ORG/NAME"
@@ -100,7 +100,7 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 
 def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     """Return the error for an incomplete name, with models that fit and contain it, or have a similar name."""
-    fitting_ids = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
+    fitting_ids = [each.entry.id for each in find_candidates(facts, path) if model.lower() in each.entry.id.lower()]
     suggestions = fitting_ids[:MAX_SUGGESTIONS] or similar_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
@@ -115,7 +115,7 @@ def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
 
 
 def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
-    listed = candidates[:_MOST_LISTED]
+    listed = candidates[:_MAX_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     id_width = max(len(each.entry.id) for each in listed)
     rows = []
@@ -147,7 +147,7 @@ def _find_in_catalogue(facts: Facts, path: str, model: str) -> Candidate | None:
     """
     entries = catalogue().entries
     named_entries = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
-    candidates = fitting(facts, path, entries=named_entries, everything=True) if named_entries else ()
+    candidates = find_candidates(facts, path, entries=named_entries, everything=True) if named_entries else ()
     if candidates and not candidates[0].possible:
         host_name, problem = visible(facts.host), candidates[0].lacks
         reason = "it needs more memory than the GPUs have" if problem == "memory" else problem or "assess refuses it"

@@ -9,7 +9,7 @@ import click
 from winhost.cli.change.running import (
     ask_for_consents,
     consent_request_for_steps,
-    no_terminal,
+    no_terminal_error,
     resume_or_roll_back,
     show_outcomes,
 )
@@ -100,7 +100,7 @@ class _RollbackPreview:
             accept = ("--accept", ",".join(needed)) if needed else ()
             fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
             command = ("winhost", "down", *((self._name,) if self._name else ()), *fleet, "--yes", *accept)
-            raise no_terminal(f"To do it without questions: {command_line(command)}", host=record.host)
+            raise no_terminal_error(f"To do it without questions: {command_line(command)}", host=record.host)
         if "data" in missing:
             request = consent_request_for_steps(
                 record.host, [step for step in steps if "data" in step.risks], run=record.run

@@ -13,7 +13,7 @@ from winhost.cli.change.running import (
     ask_for_consents,
     confirm_start,
     consent_request,
-    no_terminal,
+    no_terminal_error,
     reserve_stdout,
     resume_or_roll_back,
     run_with_consents,
@@ -155,7 +155,7 @@ def _continue_run(host: AnyHost, run: UpRun, request: UpOptions) -> int:
     if not request.options.yes:
         if not request.can_ask:
             hint = f"Go on: {request.command('--yes', *request.answer_options)}\nOr go back: {_undo_command(run)} --yes"
-            raise no_terminal(hint, f"whether to go on with {name}", host.name)
+            raise no_terminal_error(hint, f"whether to go on with {name}", host.name)
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(run)}", err=True)
             return 1
@@ -410,7 +410,7 @@ def _ask_for_consents(screen: Screen, request: UpOptions) -> tuple[str, ...]:
             raise _consent_needed(plan.host, missing, hint)
         return accepted
     if not request.can_ask:
-        raise no_terminal(hint, host=plan.host)
+        raise no_terminal_error(hint, host=plan.host)
     needed = tuple(risk for risk in likely if risk not in accepted)
     if "data" in needed:  # which has its own question
         accepted = ask_for_consents(

@@ -51,14 +51,14 @@ def change_apt_source(key: Key, desired: State, how: State) -> None:
     try:
         write_source(name, after)
         if after["present"]:
-            run_checked("apt-get", *only(name), "update", within=seconds(how, 300))
+            run_checked("apt-get", *source_options(name), "update", within=seconds(how, 300))
     except BaseException:
         # A source that apt cannot read makes every later apt command fail.
         write_source(name, before)
         raise
 
 
-def only(name: str) -> list[str]:
+def source_options(name: str) -> list[str]:
     """Return the options with which apt updates only this source, and keeps the lists of the others."""
     file = f"-oDir::Etc::SourceList=sources.list.d/{name}.sources"
     # Without Error-Mode, a failure of this source is not an error if apt still has its former lists.

@@ -46,7 +46,7 @@ def make_group(name: str, options: tuple[str, ...]) -> None:
 
 def remove_group(name: str, before: State) -> None:
     if not before["ours"]:
-        raise not_owned(f"Group {name}")
+        raise not_owned_error(f"Group {name}")
     if before["members"]:
         message = "Group {} has {}.".format(name, ", ".join(before["members"]))
         raise AgentFault("Winhost.InUse", "ResourceBusy", message, "groupdel")

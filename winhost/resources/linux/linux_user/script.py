@@ -118,7 +118,7 @@ def make_user(name: str, system: bool, options: list[str]) -> None:
 def remove_user(name: str, before: State) -> None:
     made = find_record("made", f"user {name}")
     if not before["ours"] or made is None:
-        raise not_owned(f"User {name}")
+        raise not_owned_error(f"User {name}")
     if is_logon_account(name):
         raise wrong_state(f"winhost is logged on as {name}.")
     # A session that was closed takes some seconds to end.

@@ -78,7 +78,7 @@ def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
     if is_file(path, file):
         return True
     if file.path not in record["ours"]:
-        raise foreign_file(path)
+        raise foreign_file_error(path)
     return False
 
 

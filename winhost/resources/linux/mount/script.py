@@ -127,7 +127,7 @@ def refuse_foreign_mounts(path: str) -> None:
         return
     shown = run("systemctl", "show", "--property=FragmentPath", "--value", "--", mount_unit(path)).output.strip()
     if shown or file_status(f"{MOUNT_UNITS}/{mount_unit(path)}") is not None:
-        raise not_owned(f"{mount_unit(path)} ({shown})")
+        raise not_owned_error(f"{mount_unit(path)} ({shown})")
     if mounted_at(path) is not None:
         raise wrong_state(f"{mounted_at(path)} is mounted at {path}.")
 
@@ -157,7 +157,7 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     """Unmount a path; for_good: and remove its unit and folder. The data stay on the disk."""
     unit = mount_unit(path)
     if unit_text(unit) is None:
-        raise not_owned(f"{unit}")
+        raise not_owned_error(f"{unit}")
     if mounted_at(path) is not None:
         # Stopping the unit instead would stop the units that require it.
         done = run("umount", "--", path, within=seconds(how, 120))

@@ -40,7 +40,7 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
         return
     after = {**before, **desired}
     if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
-        raise foreign_file(path)
+        raise foreign_file_error(path)
     if not (after["source"] and after["sha256"] and after["bytes"]):
         raise bad_request("A file has a source, a SHA-256 and a size.")
     # Recorded before the download, so that a part of it can be removed.

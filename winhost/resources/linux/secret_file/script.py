@@ -32,7 +32,7 @@ def change_secret_file(key: Key, desired: State, how: State) -> None:
     if not isinstance(secret, str) or not secret.strip():
         raise bad_request("The secret is not there.")
     if file_status(path) is not None and not ours:
-        raise foreign_file(path)
+        raise foreign_file_error(path)
     write_record(
         "secrets", path, {"path": path, "secret": desired["secret"], "mark": None}
     )  # before it is there: a crash leaves a file that is ours
