@@ -53,8 +53,8 @@ def check_public_keys(host: str, named: Ssh, public_keys: Mapping[str, str]) -> 
 
 
 def public_key_line(host: str, key: SecretRef, setting: str | None) -> str:
-    """Return the public key of a private key, as in a .pub file. A private key in a keyring is read. at: the setting
-    that names it. Raises UsageError: NoPublicHalf.
+    """Return the public key of a private key, as in a .pub file. A private key in a keyring is read. setting: the
+    setting that names it. Raises UsageError: NoPublicHalf.
     """
     own_key, reason = _public_half(key)
     if own_key is None:

@@ -38,7 +38,9 @@ def _head(minor: int, status: int, headers: Mapping[str, str], keep_alive: bool)
 
 @dataclass
 class OwnAnswer:
-    """An answer of the gateway itself. kept: another request may follow on the connection if the client wants that."""
+    """An answer of the gateway itself. keep_alive: another request may follow on the connection if the client wants
+    that.
+    """
 
     status: int
     body: bytes
@@ -68,7 +70,7 @@ class OwnAnswer:
 
 class RelayedAnswer:
     """The answer of an engine. head: as its client gets it; framed: the body goes in chunks; is_stream: it consists of
-    events; kept: another request may follow on the connection.
+    events; keep_alive: another request may follow on the connection.
     """
 
     def __init__(

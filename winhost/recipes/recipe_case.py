@@ -32,9 +32,9 @@ _WSL_MARKS = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \
 
 @dataclass(frozen=True)
 class RecipeTarget:
-    """The machine that the recipe is to run on, as far as it is known. path: as `assess` names it, None where nobody
-    says; stated: the version of vLLM that the user states; facts: of the host; beside: texts of the other compose files
-    in its folder, by their names.
+    """The machine that the recipe is to run on, as far as it is known. path: as `assess` names it, None if not
+    specified; stated: the version of vLLM that the user states; machine: None without facts of the host; other_files:
+    the texts of the other compose files in its folder, by their names.
     """
 
     path: str | None = None
