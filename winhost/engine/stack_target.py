@@ -62,7 +62,7 @@ class StackTarget:
 def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *, beyond: bool = False) -> StackTarget:
     """Return the target for a stack. program: of vLLM on that Linux, instead of containers; beyond: other machines
     reach the endpoint. Raises UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as
-    `wanted_driver` does, MissingFact.
+    `select_driver` does, MissingFact.
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):

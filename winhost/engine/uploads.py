@@ -46,8 +46,8 @@ class UploadInterrupted(Exception):
 
 @dataclass(frozen=True)
 class Receiver:
-    """The receiving end of one file. put: transfers the part at an offset; received: returns how much the host has, once
-    it can be reached again.
+    """The receiving end of one file. put: transfers the part at an offset; received: returns how much the host has,
+    once it can be reached again.
     """
 
     put: Callable[[int], "Received"]

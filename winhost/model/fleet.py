@@ -1,7 +1,7 @@
 """`fleet.yaml`: the hosts that winhost manages, and how each is reached.
 
 The classes declare the format of the file; winhost works with the same objects. A host has its own keys of `transport`
-and `ssh`, then those of its groups, then the defaults: see `_inherited`.
+and `ssh`, then those of its groups, then the defaults: see `_inherit_options`.
 """
 
 import ipaddress

@@ -116,7 +116,7 @@ def _add_windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyH
     if new.port is not None:
         ports = tuple((new.port, tls) for tls in (True, False) if not (tls and new.port == _HTTP))
     for index, (port, tls) in enumerate(ports):
-        # Not validated here: `write_added` refuses values that the schema does not allow.
+        # Not validated here: `write_added_host` refuses values that the schema does not allow.
         transport = Transport.model_construct(port=port, tls=tls, user=user, password=password, verify=verify)
         host = Host.model_construct(name=name, address=address, transport=transport)
         check = check_host(host, new=True)

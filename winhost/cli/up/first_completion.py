@@ -189,7 +189,9 @@ def completion_checks(
 def _endpoint_check(
     record: RunState, deployed: Deployed, session: HostSession, host_address: str | None
 ) -> Iterator[Check]:
-    """Yield a check that carries the address of the endpoint, and how SSH reaches its machine, for `served_by`."""
+    """Yield a check that carries the address of the endpoint, and how SSH reaches its machine: `find_serving_run` reads
+    them.
+    """
     try:
         ssh_route = session.ssh_route()
     except WinhostError:
