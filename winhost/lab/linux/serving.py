@@ -49,7 +49,7 @@ class ServedEngines:
     def units(self) -> Mapping[str, State]:
         """The units by name, each as a state of resource EngineUnit."""
         units: dict[str, State] = {}
-        for name in self._linux.disk.metric_names(_UNITS):
+        for name in self._linux.disk.list_names(_UNITS):
             if re.fullmatch(_UNIT, name):
                 unit, text = self._linux.systemd.find(name), self._linux.disk.text(f"{_UNITS}/{name}")
                 known = {"enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
@@ -85,7 +85,7 @@ class ServedEngines:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
-        if models is None or not self._linux.disk.metric_names(models[1]):
+        if models is None or not self._linux.disk.list_names(models[1]):
             return "its model"
         return None
 
