@@ -224,7 +224,7 @@ def restart(machine: Machine) -> None:
 def twin(machine: Machine) -> Machine:
     """The same host as it is now, going its own way from here."""
     made = Machine(machine.facts(), machine.lab, machine.clock)
-    kept = {"mutex", "_lock", "_up", "_ready", "_restart", "_ends_with_boot"}  # a runspace's, not the host's
+    kept = {"mutex", "_lock", "_up", "_ready", "_restart", "_shutdown_callbacks"}  # a runspace's, not the host's
     state = {n: v for n, v in machine.__dict__.items() if n not in kept}
     # Its parts belong to the twin, and a lock is not copied.
     memo = {id(machine): made, id(machine.network._lock): made.network._lock}

@@ -364,6 +364,29 @@ def keeps_its_own_names(script: Script) -> Iterator[str]:
             yield f"{name} belongs to the agent's helpers"
 
 
+AUTOMATIC = {"_", "true", "false", "null", "args", "matches", "lastexitcode", "psversiontable", "psscriptroot"}
+AUTOMATIC |= {"executioncontext", "erroractionpreference"}
+
+
+def reads_what_was_assigned(script: Script) -> Iterator[str]:
+    """Find variables that a function reads and never assigns: strict mode stops there, or a caller's value is read."""
+    for function in script.nodes("function_statement"):
+        assigned = {name.lower() for node in _walk(function) for name in _assigned(node)}
+        for node in _walk(function):
+            name = said(node).lstrip("$@").strip("{}")
+            if node.type == "variable" and ":" not in name and name.lower() not in assigned | AUTOMATIC:
+                yield f"{said(first(function, 'function_name'))}: ${name} has no value"
+
+
+def _assigned(node: Node) -> Iterator[str]:
+    if node.type == "left_assignment_expression" and re.fullmatch(
+        r"(?:(?:\[[\w.]+(?:\[\])?\])?\$\w+(?:, )?)+", said(node)
+    ):
+        yield from re.findall(r"\$(\w+)", said(node))
+    if node.type in ("script_parameter", "foreach_statement"):
+        yield said(next(each for each in node.children if each.type == "variable")).removeprefix("$")
+
+
 def is_plain_text(script: Script) -> Iterator[str]:
     for number, line in enumerate(script.text.split("\n"), 1):
         if not re.fullmatch(r"[ -~]*", line):
@@ -401,6 +424,7 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
     hashes_where_fips_is_enforced,
     gives_numbers_and_words_their_types,
     keeps_its_own_names,
+    reads_what_was_assigned,
     is_plain_text,
     has_a_contract,
 )

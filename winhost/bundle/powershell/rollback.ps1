@@ -72,7 +72,7 @@ function Resume-WinhostRollback {
         }
     }
     if ($null -eq $newest -and $null -ne $empty) {
-        Stop-WinhostScript 2 'NeverBegun' "${never}: begun, nothing done" 'It ended before its first line was on disk, so nothing was changed and there is nothing to undo.' 'Apply the plan again: .\Apply.ps1'
+        Stop-WinhostScript 2 'NeverBegun' "${empty}: begun, nothing done" 'It ended before its first line was on disk, so nothing was changed and there is nothing to undo.' 'Apply the plan again: .\Apply.ps1'
     }
     if ($null -eq $newest) {
         Stop-WinhostScript 2 'UnknownRun' 'no run of this plan stands on this host' "Looked in $($Run.journals)." 'There is nothing to undo.'

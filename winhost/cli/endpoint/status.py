@@ -97,7 +97,9 @@ def status(options: StatusOptions, output: Output) -> int:
     if options.every is not None and not options.watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
     if options.watch and output.shape != "table":
-        raise click.UsageError("--watch prints text for people only: leave -o and --json out")
+        raise click.UsageError(
+            "--watch prints text for people only: leave -o and --json out, or repeat the command yourself"
+        )
     if options.watch:
         return _Watch(options, options.every or DEFAULT_INTERVAL_S).run()
     if options.test or options.api_key:

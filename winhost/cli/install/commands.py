@@ -135,6 +135,6 @@ class BmcOptions:
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 
-    winhost reads HOST first, and refuses a BMC that reports another SMBIOS UUID or serial number. With --accept
-    restart, the BMC restarts the machine by force, without shutting down what runs on it.
+    winhost reads HOST first, and refuses a BMC that does not report the same SMBIOS UUID and serial number. With
+    --accept restart, the BMC restarts the machine by force, without shutting down what runs on it.
     """  # fmt: skip
