@@ -82,7 +82,9 @@ def read(text: str) -> FileObservations:
 
 
 def _parse_text(text: str) -> Element:
-    """The text as dxdiag's XML has it: sections, and in some of them devices, which begin with their names."""
+    """Parse the text into the form of dxdiag's XML: sections, and in some of them devices, which begin with their
+    names.
+    """
     root = Element("DxDiag")
     system, displays, devices = (SubElement(root, name) for name in _SECTIONS)
     inside: Element | None = None
@@ -120,12 +122,12 @@ def _system(system: Element) -> State:
 
 
 def _text(written: str | None) -> Value:
-    """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
+    """Return a text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
     return observed(written, _UNREPORTED, Worth.ROUGH)
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
-    """The GPUs: dxdiag has an entry for each display output, and one among the system's devices for each GPU."""
+    """Return the GPUs: dxdiag has an entry for each display output, and one among the system's devices for each GPU."""
     gpus: defaultdict[str, list[Element]] = defaultdict(list)
     for output in root.findall("DisplayDevices/DisplayDevice"):
         # Where somebody left the key out, the name tells what is one GPU; what has another key is no PCI device.
