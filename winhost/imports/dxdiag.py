@@ -51,7 +51,7 @@ _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:
 _SYSTEM = re.compile(r"(?P<caption>[^(]+?)\s*(?:64-bit|32-bit)?\s*\(\d+\.\d+, \w+ (?P<build>\d{4,6})\)")
 _MEMORY = re.compile(r"(\d{1,9})\s?MB")
 _MODEL = re.compile(r"(WDDM)\b")
-_LONGEST = 200  # characters of what is searched for its parts
+_MAX_TEXT = 200  # characters of what is searched for its parts
 _POST = "(POST)"
 _UNREPORTED = Unreported("dxdiag does not tell it")
 
@@ -108,7 +108,7 @@ def _parse_text(text: str) -> Element:
 
 
 def _system(system: Element) -> State:
-    found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_LONGEST])
+    found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_MAX_TEXT])
     host = text_at(system, "MachineName") or ""
     if found is None:
         return {"hostname": _text(host), "caption": _text(None)}
