@@ -98,7 +98,7 @@ def test_a_name_without_a_maker_decides_nothing(tmp_path: Path) -> None:
 def test_gpus_of_another_kind_in_the_same_paste_are_named() -> None:
     (kind, told), *others = read("paste.txt", (SYNTHETIC / "nvidia-smi-and-lspci.txt").read_bytes())
     assert kind == "nvidia-smi"
-    assert "bring lspci -vv -nn" in (told.advice or "")
+    assert "put lspci -vv -nn" in (told.advice or "")
     assert not any(each.functions for _, each in others)
 
 
@@ -107,7 +107,7 @@ def test_the_output_that_gpus_were_taken_of_is_named() -> None:
     (kind, told), *_ = read("paste.txt", "\n\n".join((SYNTHETIC / name).read_text("utf-8") for name in names).encode())
     assert kind == "systeminfo"
     assert "GPUs were read from what lspci -vv -nn" in (told.advice or "")
-    assert "bring Get-PnpDevice" in (told.advice or "")
+    assert "put Get-PnpDevice" in (told.advice or "")
 
 
 def test_an_output_beside_others_that_cannot_be_read_is_named() -> None:

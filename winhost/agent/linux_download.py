@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from winhost.agent.linux_agent import AgentFault, bad_request, check_text, warn, wrong_state
-from winhost.agent.linux_files import LARGEST, file_status, open_file, open_for_append, remove
+from winhost.agent.linux_files import MAX_READ_BYTES, file_status, open_file, open_for_append, remove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def compute_hash(source_file: BinaryIO, file: ListedFile) -> str:
     kind = file.hash.split(":")[0]
     # A blob of git: its SHA-1 is over a header and the content.
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
-    for piece in iter(lambda: source_file.read(LARGEST), b""):
+    for piece in iter(lambda: source_file.read(MAX_READ_BYTES), b""):
         digest.update(piece)
     return kind + ":" + digest.hexdigest()
 
@@ -159,7 +159,7 @@ def download_once(url: str, part: str, size: int, token: str | None) -> Iterator
 
 def append_from(part: str, source_file: BinaryIO, size: int) -> Iterator[int]:
     with open_for_append(part, size) as target:
-        for piece in iter(lambda: source_file.read(LARGEST), b""):
+        for piece in iter(lambda: source_file.read(MAX_READ_BYTES), b""):
             if target.tell() + len(piece) > size:
                 break  # it is too long, so its hash is wrong
             target.write(piece)

@@ -17,7 +17,7 @@ from winhost.agent.linux_agent import AgentFault, bad_request, wrong_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LARGEST = 1 << 20  # bytes of a file that is read at once
+MAX_READ_BYTES = 1 << 20  # bytes of a file that is read at once
 CREATED_ATTRIBUTE = "user.winhost.made"  # an extended attribute of folders that winhost created
 
 
@@ -72,8 +72,8 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 def read_file(path: str) -> bytes:
     """Read a regular file of up to 1 MiB."""
     with open_file(path) as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
+        data = file.read(MAX_READ_BYTES + 1)
+    if len(data) > MAX_READ_BYTES:
         raise wrong_state(f"{path} is larger than 1 MiB.")
     return data
 
@@ -111,7 +111,7 @@ def sha256_of(file: BinaryIO) -> str:
     """Hash the whole file, and rewind it."""
     file.seek(0)
     digest = hashlib.sha256()
-    for piece in iter(lambda: file.read(LARGEST), b""):
+    for piece in iter(lambda: file.read(MAX_READ_BYTES), b""):
         digest.update(piece)
     file.seek(0)
     return digest.hexdigest()

@@ -25,7 +25,7 @@ PROPERTIES = (
 )
 INVOCATION, CURSOR = r"[0-9a-f]{32}", r"[A-Za-z0-9=;-]{1,300}"
 LISTENS = "0A"  # in /proc/net/tcp
-PAGE, LONGEST = 60_000, 2000  # characters of a page of the journal, and of a line
+PAGE_CHARACTERS, MAX_LINE_CHARACTERS = 60_000, 2000  # characters of a page of the journal, and of a line
 MAX_LINES = 2000
 ENOUGH_FAILURES = 2
 
@@ -154,7 +154,7 @@ def page(output: str, units: list[str], cursor: str | None) -> State:
     for line in output.splitlines():
         entry = json.loads(line)
         text = message_text(entry.get("MESSAGE"))
-        if page_size + len(text) > PAGE or len(listed) == MAX_LINES:
+        if page_size + len(text) > PAGE_CHARACTERS or len(listed) == MAX_LINES:
             return {"lines": listed, "cursor": cursor, "more": True}
         page_size += len(text)
         cursor = entry["__CURSOR"]
@@ -174,4 +174,4 @@ def message_text(message: Any) -> str:
     if not isinstance(message, str):
         return "(a line that is too long)"
     parts = [part for part in re.split(r"[\r\n]", message) if part.strip()]
-    return (parts[-1] if parts else "")[:LONGEST].encode("utf-8", "replace").decode("utf-8")
+    return (parts[-1] if parts else "")[:MAX_LINE_CHARACTERS].encode("utf-8", "replace").decode("utf-8")

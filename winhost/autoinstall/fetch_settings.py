@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-LARGEST = 4 << 20
+MAX_BYTES = 4 << 20
 CLIENT = "Winhost-Client"  # a header by which the controller recognizes the same client
 TRIES, PAUSE_SECONDS, TIMEOUT_SECONDS = 30, 10, 30  # the network may still be coming up
 
@@ -43,12 +43,12 @@ def fetch(url: str, fingerprint: str, client: str = "") -> bytes:
             raise SettingsRefused("the controller shows another certificate than the one on this medium")
         line.request("GET", parts.path, headers={CLIENT: client})
         answer = line.getresponse()
-        data = answer.read(LARGEST + 1)
+        data = answer.read(MAX_BYTES + 1)
         if answer.status == 503:
             raise OSError("the controller still waits for the end of an answer before")
-        if len(data) < int(answer.headers["Content-Length"] or 0) and len(data) <= LARGEST:
+        if len(data) < int(answer.headers["Content-Length"] or 0) and len(data) <= MAX_BYTES:
             raise http.client.IncompleteRead(data)
-        if answer.status != 200 or len(data) > LARGEST:
+        if answer.status != 200 or len(data) > MAX_BYTES:
             raise SettingsRefused(f"the controller answers with HTTP {answer.status}; settings are given out once")
         return data
     finally:

@@ -17,7 +17,7 @@ from winhost.model.units import Bytes, GiB, gib, size
 Action = dict[str, Any]
 
 SCHEMA = "winhost.guard-order/1"
-_SMALLEST: Bytes = 16 * GiB
+_MIN_DISK: Bytes = 16 * GiB
 _DISKS_OF_LEVEL = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 
 
@@ -57,13 +57,13 @@ def whole_disks(disks: Sequence[DiskChoice], scheme: Scheme) -> Action:
     """Make the storage section that replaces everything on these disks. Raises RefusedError (DisksUnusable)."""
     if scheme.raid is None and len(disks) != 1:
         raise _disks_error(f"{len(disks)} disks are given, and no RAID level for them")
-    fewest = _DISKS_OF_LEVEL.get(scheme.raid, 0) if scheme.raid is not None else 1
-    if len(disks) < fewest or not fewest:
+    min_count = _DISKS_OF_LEVEL.get(scheme.raid, 0) if scheme.raid is not None else 1
+    if len(disks) < min_count or not min_count:
         levels = ", ".join(f"{level} from {count} disks on" for level, count in _DISKS_OF_LEVEL.items())
         raise _disks_error(f"RAID {scheme.raid} cannot be made of {len(disks)} disks; there is {levels}")
     small = min(disks, key=lambda disk: disk.size)
-    if small.size < _SMALLEST:
-        raise _disks_error(f"{small.id} has {size(small.size)}, and Ubuntu needs {size(_SMALLEST)} on each disk")
+    if small.size < _MIN_DISK:
+        raise _disks_error(f"{small.id} has {size(small.size)}, and Ubuntu needs {size(_MIN_DISK)} on each disk")
     return section_of_whole_disks([(each.id, each.size) for each in disks], scheme.raid, lvm=scheme.lvm)
 
 

@@ -18,7 +18,7 @@ class NotSigned(ValueError):
 
 
 def signers(program: bytes) -> frozenset[str]:
-    """The common names of all issuers and subjects in its signatures. Raises NotSigned."""
+    """Return the common names of all issuers and subjects in its signatures. Raises NotSigned."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import pkcs7
 
@@ -60,7 +60,7 @@ def _blobs(program: bytes) -> Iterator[bytes]:
 
 
 def check_starts(shim: bytes, authorities: Iterable[str], secure_boot: bool) -> frozenset[str]:
-    """The authorities that the firmware and the shim have in common. Raises RefusedError (ShimRefused)."""
+    """Return the authorities that the firmware and the shim have in common. Raises RefusedError (ShimRefused)."""
     try:
         found = signers(shim)
     except NotSigned as why:

@@ -203,7 +203,7 @@ _FETCH_SECONDS = 6 * 3600  # the time limit for the download of a large model ov
 
 
 def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
-    """The manifests of an engine, in the order in which they are applied."""
+    """Return the manifests of an engine, in the order in which they are applied."""
     pods = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
     port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
     service: dict[str, Json] = {"spec": {"type": "ClusterIP", "selector": pods, "ports": [port]}}
@@ -225,8 +225,8 @@ def _deployment(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _leader_worker_set(pod: EnginePod) -> Mapping[str, Json]:
-    """An engine over several nodes, in one of the two ways that vLLM documents: a Ray cluster whose head serves, or
-    vLLM's own processes, of which those on other nodes have no API.
+    """Return an engine over several nodes, in one of the two ways that vLLM documents: a Ray cluster whose head serves,
+    or vLLM's own processes, of which those on other nodes have no API.
     """
     if pod.request.uses_ray:
         script = ["/bin/sh", "/winhost/ray_group.sh"]

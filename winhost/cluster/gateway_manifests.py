@@ -25,7 +25,7 @@ _DRAIN_S = 90
 
 
 def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]:
-    """The manifests of the gateway, in the order in which they are applied. Raises ValueError."""
+    """Return the manifests of the gateway, in the order in which they are applied. Raises ValueError."""
     settings = json.dumps(_settings(request), indent=1) + "\n"
     parse_settings(settings)
     config = _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})

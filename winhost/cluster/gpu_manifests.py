@@ -25,13 +25,15 @@ _ENCODE_COMMAND: list[Json] = [
 
 
 def runtime_class() -> Mapping[str, Json]:
-    """The RuntimeClass for the handler that nvidia-container-toolkit adds to containerd. k3s makes one of this name."""
+    """Return the RuntimeClass for the handler that nvidia-container-toolkit adds to containerd. k3s makes one of this
+    name.
+    """
     return manifest("RuntimeClass", "node.k8s.io/v1", RUNTIME_CLASS, None, {"handler": "nvidia"}, PLUGIN)
 
 
 def device_plugin(image: str) -> Mapping[str, Json]:
-    """The DaemonSet of the device plugin. It selects nodes by GPU_NODE, because its pod starts only with NVIDIA's
-    runtime.
+    """Return the DaemonSet of the device plugin. It selects nodes by GPU_NODE, because its pod starts only with
+    NVIDIA's runtime.
     """
     pod: dict[str, Json] = {
         "runtimeClassName": RUNTIME_CLASS,
@@ -63,8 +65,8 @@ def device_plugin(image: str) -> Mapping[str, Json]:
 
 
 def video_manifests(request: ClusterRequest, image: str) -> tuple[Mapping[str, Json], ...]:
-    """The manifests of FFmpeg with its own GPU. Its pod is ready once the GPU has encoded, and waits for `kubectl
-    exec`.
+    """Return the manifests of FFmpeg with its own GPU. Its pod is ready once the GPU has encoded, and waits for
+    `kubectl exec`.
     """
     probe: dict[str, Json] = {"exec": {"command": _ENCODE_COMMAND}, "timeoutSeconds": 60}
     container: dict[str, Json] = {

@@ -13,7 +13,7 @@ USER = 2000
 
 
 def container_security(*, writes: bool = True) -> dict[str, Json]:
-    """The securityContext of a container. writes: it may write into the file system of its image."""
+    """Return the securityContext of a container. writes: it may write into the file system of its image."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -22,8 +22,8 @@ def container_security(*, writes: bool = True) -> dict[str, Json]:
 
 
 def pod_basics() -> dict[str, Json]:
-    """The keys of each pod: no access to the API, and no variables of Services, because a Service called vllm would set
-    VLLM_PORT, which vLLM reads.
+    """Return the keys of each pod: no access to the API, and no variables of Services, because a Service called vllm
+    would set VLLM_PORT, which vLLM reads.
     """
     # Kubernetes' standard `restricted` demands these. The group of the image's user owns volumes.
     security: dict[str, Json] = {
@@ -68,7 +68,7 @@ def policy(
 
 
 def dns() -> Json:
-    """The rule that allows the cluster's DNS: the Service, or a cache on each node."""
+    """Return the rule that allows the cluster's DNS: the Service, or a cache on each node."""
     pods: dict[str, Json] = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
@@ -83,7 +83,7 @@ def engines_egress(models: Iterable[Model]) -> Json:
 
 
 def hub_egress(source: str) -> Json:
-    """source: the URL of a repository."""
+    """Return the rule that allows connections to a hub. source: the URL of a repository."""
     url = urlsplit(source)
     host, ports = url.hostname or "", {443, url.port or (80 if url.scheme == "http" else 443)}
     try:
@@ -95,7 +95,9 @@ def hub_egress(source: str) -> Json:
 
 
 def media_egress(hosts: Iterable[str]) -> Json:
-    """hosts: HOST, or HOST:PORT if the port is neither 80 nor 443."""
+    """Return the rules that allow connections to hosts of media. hosts: HOST, or HOST:PORT if the port is neither 80
+    nor 443.
+    """
     named = {int(port) for _, _, port in (host.partition(":") for host in hosts) if port}
     return _address_egress({80, 443, *named}, private=False)
 

@@ -29,7 +29,7 @@ def pod_container(
     *,
     writes: bool = True,
 ) -> dict[str, Json]:
-    """The container of a pod with the mounts, GPUs, memory limit and /dev/shm of `container`.
+    """Return the container of a pod with the mounts, GPUs, memory limit and /dev/shm of `container`.
 
     requests: the CPUs and the memory that its node must have, as quantities; variables: as `pod_variables` yields them;
     writes: it may write into the file system of its image.
@@ -50,7 +50,9 @@ def pod_container(
 
 
 def pod_variables(environment: Mapping[str, str], fields: Sequence[str] = ()) -> Iterator[Json]:
-    """fields: variables whose value names a field of the pod, such as `status.podIP`."""
+    """Yield the environment variables of a container. fields: variables whose value names a field of the pod, such as
+    `status.podIP`.
+    """
     for name, value in environment.items():
         if name in fields:
             yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value}}}
@@ -59,7 +61,7 @@ def pod_variables(environment: Mapping[str, str], fields: Sequence[str] = ()) ->
 
 
 def pod_volumes(container: Container, sources: Mapping[str, Mapping[str, Json]]) -> list[Json]:
-    """The volumes of a container. sources: what each volume of its mounts is, by its name."""
+    """Return the volumes of a container. sources: what each volume of its mounts is, by its name."""
     memory: dict[str, Json] = {"medium": "Memory", "sizeLimit": quantity(container.shm or 0)}
     shm: list[Json] = [{"name": _SHM.source, "emptyDir": memory}] if container.shm else []
     names = dict.fromkeys(mount.source for mount in container.mounts)

@@ -30,7 +30,7 @@ def engine_name(model: str) -> str:
 
 
 def labels(name: str) -> dict[str, Json]:
-    """The labels of everything that belongs to one part."""
+    """Return the labels of everything that belongs to one part."""
     return {
         "app.kubernetes.io/name": name,
         "app.kubernetes.io/part-of": "winhost",
@@ -39,17 +39,17 @@ def labels(name: str) -> dict[str, Json]:
 
 
 def selector(name: str) -> dict[str, Json]:
-    """The labels that select the pods of a part."""
+    """Return the labels that select the pods of a part."""
     return {"app.kubernetes.io/name": name}
 
 
 def leader_selector(name: str) -> dict[str, Json]:
-    """The labels that select the leader of a group, which serves."""
+    """Return the labels that select the leader of a group, which serves."""
     return {_GROUP: name, _INDEX: "0"}
 
 
 def group_selector(name: str) -> dict[str, Json]:
-    """The labels that select all pods of a group."""
+    """Return the labels that select all pods of a group."""
     return {_GROUP: name}
 
 

@@ -211,7 +211,7 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
     vram = parse_size(found[2])
     unknown = plain(NOT_READ)
     system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
-    system["virtualization"] = "nobody said"  # so that peer-to-peer access is not assumed
+    system["virtualization"] = "not stated"  # so that peer-to-peer access is not assumed
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
     gpu |= {"name": "GPU", "vram": vram}
     records = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))

@@ -13,7 +13,7 @@ from winhost.connect.checked_answers import DriftAnswer, FailedAnswer, Unavailab
 from winhost.core.answers import Json
 from winhost.model.errors import visible
 
-LONGEST = 200
+MAX_TEXT = 200
 # PowerShell uses the text of a `throw` as the code of its error, so a code can be any text.
 _CODE = re.compile(r"[A-Za-z0-9]\w*(?:[.,]\w+)*")
 
@@ -46,7 +46,7 @@ def error_code(error: BaseException | None) -> str:
 def shorten(text: object) -> str:
     """Escape and shorten text of a host or a file."""
     escaped = visible(str(text))
-    return escaped if len(escaped) <= LONGEST else f"{escaped[:LONGEST]}…"
+    return escaped if len(escaped) <= MAX_TEXT else f"{escaped[:MAX_TEXT]}…"
 
 
 def describe_call(call: Mapping[str, Json]) -> str:

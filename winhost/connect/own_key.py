@@ -17,7 +17,7 @@ from winhost.model.fleet import Ssh
 from winhost.model.secrets import SecretRef
 
 _READABLE_SCHEMES = ("file", "env")
-_LARGEST = 64 * 1024
+_MAX_KEY_BYTES = 64 * 1024
 _OPENSSH = re.compile(r"-----BEGIN OPENSSH PRIVATE KEY-----(.*?)-----END OPENSSH PRIVATE KEY-----", re.DOTALL)
 _MAGIC = b"openssh-key-v1\0"
 
@@ -106,7 +106,7 @@ def _pub_file_path(key: SecretRef) -> Path | None:
 def _read_pub_file(file: Path) -> bytes | None:
     try:
         with file.open("rb") as opened:
-            return parse_public_key(opened.read(_LARGEST).decode("utf-8")) or None
+            return parse_public_key(opened.read(_MAX_KEY_BYTES).decode("utf-8")) or None
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -137,7 +137,7 @@ def _wsman(target: Host, guard: Guard) -> "WSMan":
 
 
 def _first_error(errors: list[Any]) -> RemoteFault:
-    """The error that ended the pipeline before the agent could answer."""
+    """Return the error that ended the pipeline before the agent could answer."""
     from psrpcore.types import ErrorCategory
 
     if not errors:

@@ -184,8 +184,8 @@ def is_running(connector: Connector, *systems: str) -> bool:
 
 
 def find_other_boot(connector: Connector, old_boot: str, *other_systems: str) -> str | None:
-    """The id of a boot that is another than before, and of none of the systems `other_systems`, where a session tells
-    one.
+    """Return the id of a boot that is another than before, and of none of the systems `other_systems`, where a session
+    tells one.
     """
     try:
         with closing(connector.open()) as agent:

@@ -35,7 +35,7 @@ class Installation:
 
 @contextmanager
 def offering_settings(run: OpenRun) -> Iterator[Installation]:
-    """A context for a restart: if that starts the installer, serve its settings meanwhile. Raises WinhostError."""
+    """Return a context for a restart: if that starts the installer, serve its settings. Raises WinhostError."""
     system = _system_to_install(run)
     if system is None:
         yield Installation()

@@ -352,7 +352,7 @@ class DdaDecisions(ContainersInside):
             return RUNNING
         vm_power = self._facts.find(VmPower, {"vm": self.vm["id"]})
         if vm_power is None:
-            fault = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
+            fault = RemoteFault("ObjectNotFound", message=f"the host lists no state of the VM {self.vm['name']}")
             raise MissingFact("VmPower", Unknown(fault))
         return vm_power.state
 

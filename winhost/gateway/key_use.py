@@ -91,7 +91,7 @@ class KeyUse:
                 temporary.unlink()
 
     def lines(self, problem: bool) -> Iterable[str]:
-        """The metrics for Prometheus. problem: the key files have changed and cannot be read."""
+        """Yield the metrics for Prometheus. problem: the key files have changed and cannot be read."""
         for name, meaning, values in (
             ("key_requests_total", "Requests that an engine answered, by key.", {"": "requests"}),
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),

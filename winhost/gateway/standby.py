@@ -449,7 +449,7 @@ _RESULTS: Mapping[str, str] = {
 
 
 def metric_lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
-    """The metrics for Prometheus; none if no model has a standby."""
+    """Yield the metrics for Prometheus; none if no model has a standby."""
     if not pairs:
         return
     states = [({"model": name, "state": pair.active.name}, 1) for name, pair in pairs.items() if len(pair.engines) > 1]

@@ -200,7 +200,7 @@ class Turns:
         return {name: group.members[name] for name, group in self._groups.items()}
 
     def metrics(self) -> Iterable[str]:
-        """The metrics for Prometheus; none where no model takes turns."""
+        """Return the metrics for Prometheus; none where no model takes turns."""
         members = self._members()
         if not members:
             return ()

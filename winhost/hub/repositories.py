@@ -142,7 +142,7 @@ class HubRepository:
             url = after[1] if after else None
 
     def document(self, path: str, most: Bytes = _MAX_ANSWER) -> dict[str, Any]:
-        """A file that is an object in JSON."""
+        """Return a file that is an object in JSON."""
         found = self._parse(self._request(self._file_url(path), most).body)
         if not isinstance(found, dict):
             raise listing_error(self.model, f"{path} is no object in JSON", "Do not use this model")
@@ -340,7 +340,7 @@ class ModelFolder:
             yield name, path.stat().st_size
 
     def document(self, path: str, most: Bytes = _MAX_ANSWER) -> dict[str, Any]:
-        """A file that is an object in JSON."""
+        """Return a file that is an object in JSON."""
         data = self.part(path, 0, most + 1)
         if len(data) > most:
             raise listing_error(self.model, f"{path} has more than {most // MiB} MiB", "Do not use this model")

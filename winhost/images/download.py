@@ -13,7 +13,7 @@ from winhost.model.units import Bytes, GiB, MiB
 from winhost.web.http_client import NotAnswered, OpenAnswer, fetch, open_url
 from winhost.web.large_files import RETRY_STATUSES, resume_download, total_length
 
-_LARGEST: Bytes = 16 * GiB
+_MAX_IMAGE: Bytes = 16 * GiB
 _RETRY_HINT = (
     "Run the command again: it goes on where this ended. Without internet, name a folder with a copy of the releases: "
     "--image-mirror for a new VM (or --image ./FILE; of winhost up, --set new_vm.vhdx.source=./FILE.vhdx), "
@@ -114,6 +114,6 @@ def _open_remote(image: RemoteImage, begin: Bytes) -> Iterator[OpenAnswer]:
                 raise _download_error(image.url, f"does not state its length{expected}", hint)
             if image.bytes not in (None, total):
                 raise _mismatch_error(f"{visible(image.url)} has {total:,} bytes, and {image.bytes:,} are wanted")
-            if not 0 < total <= _LARGEST:
+            if not 0 < total <= _MAX_IMAGE:
                 raise _download_error(image.url, f"has {total:,} bytes, and no image has that many", _REMOVED_HINT)
         yield answer

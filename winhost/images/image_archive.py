@@ -91,7 +91,7 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, on_progres
 def _write_layer(
     registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, existing: Bytes, on_progress: OnProgress
 ) -> None:
-    """existing: the length of the archive that an earlier attempt left."""
+    """Append a layer to the archive. existing: the length of the archive that an earlier attempt left."""
     blob, at = entry.blob, entry.at
     assert blob is not None
     present = max(0, min(blob.bytes, existing - at))

@@ -95,7 +95,7 @@ def _unusable(why: str) -> UsageError:
 
 
 def seed_template(seed: GuestSeed) -> bytes:
-    """The CD without the id of the VM and without keys: the same bytes each time."""
+    """Return the CD without the id of the VM and without keys: the same bytes each time."""
     files = {
         "user-data": b"#cloud-config\n" + _yaml(user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
         "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
@@ -141,7 +141,7 @@ def _yaml(document: dict[str, Any]) -> bytes:
 
 
 def user_data(seed: GuestSeed) -> dict[str, Any]:
-    """The user data for cloud-init, without keys of the host."""
+    """Return the user data for cloud-init, without keys of the host."""
     admin = {
         "name": seed.admin,
         "gecos": "winhost",

@@ -45,7 +45,7 @@ def _verification_error(what: str) -> UsageError:
 
 
 def _signatures(text: bytes) -> Iterator[bytes]:
-    """The signatures, of which some may be by other keys."""
+    """Yield the signatures, of which some may be by other keys."""
     from pysequoia.packet import PacketPile, Tag
 
     try:
@@ -55,7 +55,7 @@ def _signatures(text: bytes) -> Iterator[bytes]:
 
 
 def signed_text(data: bytes, keys: Sequence[bytes]) -> bytes | None:
-    """The content of a signed text, where the signature is good and by one of these armoured keys."""
+    """Return the content of a signed text, where the signature is good and by one of these armoured keys."""
     import pysequoia
 
     try:

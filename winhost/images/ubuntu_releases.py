@@ -25,7 +25,7 @@ def is_address(source: str) -> bool:
 
 
 def text_at(source: str) -> bytes:
-    """A small file, at its address or as a path. Raises UsageError (NoSuchImage), WinhostError (DownloadFailed)."""
+    """Read a small file from its address or path. Raises UsageError (NoSuchImage), WinhostError (DownloadFailed)."""
     if is_address(source):
         from winhost.images.download import fetch_text  # most plans download no image
 
@@ -77,11 +77,13 @@ class CloudRelease:
         return f"ubuntu-{self.version}-server-cloudimg-amd64.img"
 
     def source(self, name: str) -> str:
-        """The address or path of a file of this release."""
+        """Return the address or path of a file of this release."""
         return f"{self.mirror.rstrip('/')}/{SERIES[self.version]}/release-{self.date}/{name}"
 
     def signed_sha256(self) -> str:
-        """The image's SHA-256, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        """Return the image's SHA-256, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage),
+        WinhostError.
+        """
         from winhost.images.signed_sums import signed_sums  # most plans download no image
 
         sums = signed_sums(*(text_at(self.source(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
@@ -116,7 +118,7 @@ def _newest(version: str, mirror: str) -> str:
 
 
 def refuse_by_name(name: str) -> None:
-    """Raises RefusedError (ImageRefused) for images that would not start on Hyper-V, or not listen to a seed."""
+    """Raise RefusedError (ImageRefused) for images that would not start on Hyper-V, or not listen to a seed."""
     last = name.rstrip("/").replace("\\", "/").rpartition("/")[2].lower()
     for pattern, why in _REFUSED.items():
         if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", last):
@@ -155,11 +157,11 @@ class InstallerRelease:
         return f"ubuntu-{self.version}-live-server-amd64.iso"
 
     def source(self, name: str) -> str:
-        """The address or path of a file of this release."""
+        """Return the address or path of a file of this release."""
         return f"{self.mirror.rstrip('/')}/{self.version}/{name}"
 
     def signed_sha256(self) -> str:
-        """The checksum that Canonical signed. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        """Return the checksum that Canonical signed. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
         from winhost.images.signed_sums import signed_sums
 
         sums = signed_sums(*(text_at(self.source(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")), of_media=True)
@@ -169,7 +171,7 @@ class InstallerRelease:
         return sums[self.image]
 
     def fetched(self, cache: Path, progress: "Progress | None" = None) -> Path:
-        """The image, checked by the signed sum each time. Raises UsageError, WinhostError and OSError."""
+        """Return the image, checked by the signed sum each time. Raises UsageError, WinhostError and OSError."""
         from winhost.images.download import RemoteImage, check_file, download
 
         sha256, source = self.signed_sha256(), self.source(self.image)

@@ -87,7 +87,7 @@ def _blocks(pieces: Iterable[Extent]) -> Iterator[tuple[int, bytes | bytearray]]
 
 
 def _split(at: Bytes, data: bytes) -> Iterator[tuple[int, Bytes, memoryview]]:
-    """A piece by blocks: the number of each, where in it the part begins, and the part."""
+    """Yield a piece by blocks: the number of each, where in it the part begins, and the part."""
     rest = memoryview(data)
     while rest:
         number, inside = divmod(at, BLOCK)
@@ -97,7 +97,7 @@ def _split(at: Bytes, data: bytes) -> Iterator[tuple[int, Bytes, memoryview]]:
 
 
 def _bat(blocks: int, written: "array[int]", at_mib: int) -> Iterator[bytes]:
-    """The block allocation table, a chunk at a time, each with its entry for a sector bitmap but the last."""
+    """Yield the block allocation table, a chunk at a time, each with its entry for a sector bitmap but the last."""
     done = 0
     for first in range(0, blocks, _CHUNK):
         entries = array("Q", [_ZERO]) * min(_CHUNK, blocks - first)
@@ -136,7 +136,7 @@ def _derived(content: bytes, what: bytes) -> UUID:
 
 
 def _metadata(virtual: Bytes, disk_id: UUID) -> tuple[bytes, bytes]:
-    """The table of the metadata region, and its items."""
+    """Return the table of the metadata region, and its items."""
     items = (
         ("caa16737-fa36-4d43-b3b6-33f0aa44e76b", _REQUIRED, struct.pack("<II", BLOCK, 0)),
         ("2fa54224-cd1b-4876-b211-5dbed83bf4b8", _REQUIRED | _OF_DISK, struct.pack("<Q", virtual)),
@@ -153,13 +153,13 @@ def _metadata(virtual: Bytes, disk_id: UUID) -> tuple[bytes, bytes]:
 
 
 def _summed(signature: bytes, fields: bytes, length: Bytes) -> bytes:
-    """A structure with its CRC-32C, which is taken with four zeros in its own place."""
+    """Return a structure with its CRC-32C, which is taken with four zeros in its own place."""
     body = fields.ljust(length - 8, b"\0")
     return signature + struct.pack("<I", crc32c(signature + bytes(4) + body)) + body
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC of Castagnoli, as RFC 3720 has it; for the few KiB that a VHDX has under one."""
+    """Return the CRC of Castagnoli, as RFC 3720 has it; for the few KiB that a VHDX has under one."""
     table, crc = _crc_table(), 0xFFFF_FFFF
     for byte in data:
         crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]

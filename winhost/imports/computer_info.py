@@ -78,7 +78,7 @@ def read(text: str) -> FileObservations:
 
 
 def _listed(text: str) -> Mapping[str, Json]:
-    """The list as the JSON has it, but of processors it has only the names."""
+    """Return the list as the JSON has it, but of processors it has only the names."""
     written = dict(format_list(text, " "))
     info: dict[str, Json] = {name: _WORDS.get(value, value) for name, value in written.items()}
     for name in _LISTS:
@@ -114,7 +114,9 @@ def _system(info: Mapping[str, Json]) -> State:
 
 
 def _architecture(written: str) -> str | None:
-    """The architecture as PROCESSOR_ARCHITECTURE names it. Windows writes `64-bit` in its own language, after `ARM`."""
+    """Return the architecture as PROCESSOR_ARCHITECTURE names it. Windows writes `64-bit` in its own language, after
+    `ARM`.
+    """
     if "64" not in written:
         return None
     return "ARM64" if "arm" in written.casefold() else "AMD64"
@@ -164,7 +166,7 @@ def _whole_number(value: Json, names: Mapping[str, int]) -> int | None:
 
 
 def _changed(value: Value, change: Callable[[Any], Json]) -> Value:
-    """The value in the shape that facts have, or silence where it has none."""
+    """Return the value in the shape that facts have, or the reason why it is missing."""
     if isinstance(value, Unreported):
         return value
     unknown = Unreported(f"Get-ComputerInfo says {value.value!r}, which is not known")

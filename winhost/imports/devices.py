@@ -71,7 +71,7 @@ _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
 
 
 def read_survey(text: str) -> FileObservations:
-    """The GPUs of the listing. Raises Misread."""
+    """Return the GPUs of the listing. Raises Misread."""
     blocks = list(_blocks(text))
     if not any(_has_result(block) for block in blocks):
         raise Misread("has no device that SurveyDDA.ps1 judged: its judgements are redirected by *> and not by >")
@@ -162,7 +162,7 @@ _VRAM = Unreported("no such list tells it (AdapterRAM ends at 4 GiB); nvidia-smi
 
 
 def read_adapters(text: str) -> FileObservations:
-    """The display adapters. Raises Misread."""
+    """Return the display adapters. Raises Misread."""
     if not LIST.search(text) and not TABLE.search(text):
         raise Misread("lists no device by its instance path")
     found = list[SeenFunction]()
@@ -195,7 +195,7 @@ def _function_of_items(items: Mapping[str, str], block: str) -> SeenFunction | N
 
 
 def _function_of_row(line: str) -> SeenFunction | None:
-    """A row of a table. Its columns are in the order that somebody asked for, so their form tells them apart."""
+    """Parse a row of a table. Its columns are in the order that somebody asked for, so their form tells them apart."""
     instance = _INSTANCE_PATH.search(line)
     if instance is None:
         return None

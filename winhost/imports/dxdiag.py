@@ -51,7 +51,7 @@ _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:
 _SYSTEM = re.compile(r"(?P<caption>[^(]+?)\s*(?:64-bit|32-bit)?\s*\(\d+\.\d+, \w+ (?P<build>\d{4,6})\)")
 _MEMORY = re.compile(r"(\d{1,9})\s?MB")
 _MODEL = re.compile(r"(WDDM)\b")
-_LONGEST = 200  # characters of what is searched for its parts
+_MAX_TEXT = 200  # characters of what is searched for its parts
 _POST = "(POST)"
 _UNREPORTED = Unreported("dxdiag does not tell it")
 
@@ -82,7 +82,9 @@ def read(text: str) -> FileObservations:
 
 
 def _parse_text(text: str) -> Element:
-    """The text as dxdiag's XML has it: sections, and in some of them devices, which begin with their names."""
+    """Parse the text into the form of dxdiag's XML: sections, and in some of them devices, which begin with their
+    names.
+    """
     root = Element("DxDiag")
     system, displays, devices = (SubElement(root, name) for name in _SECTIONS)
     inside: Element | None = None
@@ -106,7 +108,7 @@ def _parse_text(text: str) -> Element:
 
 
 def _system(system: Element) -> State:
-    found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_LONGEST])
+    found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_MAX_TEXT])
     host = text_at(system, "MachineName") or ""
     if found is None:
         return {"hostname": _text(host), "caption": _text(None)}
@@ -120,12 +122,12 @@ def _system(system: Element) -> State:
 
 
 def _text(written: str | None) -> Value:
-    """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
+    """Return a text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
     return observed(written, _UNREPORTED, Worth.ROUGH)
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
-    """The GPUs: dxdiag has an entry for each display output, and one among the system's devices for each GPU."""
+    """Return the GPUs: dxdiag has an entry for each display output, and one among the system's devices for each GPU."""
     gpus: defaultdict[str, list[Element]] = defaultdict(list)
     for output in root.findall("DisplayDevices/DisplayDevice"):
         # Where somebody left the key out, the name tells what is one GPU; what has another key is no PCI device.

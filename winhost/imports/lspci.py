@@ -59,7 +59,7 @@ _IDS_MISSING = "this listing names GPUs without their ids: lspci -vv -nn tells t
 
 
 def read(text: str) -> FileObservations:
-    """The functions of all GPUs: display ones, and what shares their slot. Raises Misread."""
+    """Return the functions of all GPUs: display ones, and what shares their slot. Raises Misread."""
     # The lines behind the head of a device are about it until the next head, indented or not.
     heads = [(head, head[0] + behind) for head, behind in sections(HEAD, text)]
     if not heads:

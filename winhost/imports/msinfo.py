@@ -79,7 +79,7 @@ def read(text: str) -> FileObservations:
 
 
 def _firmware(text: str, *, told: bool) -> Mapping[str, Mapping[str, State]]:
-    """told: the text has other facts, so this one may be missing. Raises Misread."""
+    """Read the firmware. told: the text has other facts, so this one may be missing. Raises Misread."""
     mode, secure = _MODE.search(text), _SECURE.search(text)
     if mode is None and not _MODE_ANYWHERE.search(text):
         if told:

@@ -116,7 +116,7 @@ def read(text: str) -> FileObservations:
 
 
 def _lost_function(found: re.Match[str]) -> SeenFunction:
-    """A GPU that nvidia-smi names by its address alone, because the driver does not answer for it."""
+    """Return a GPU that nvidia-smi names by its address alone, because the driver does not answer for it."""
     state: dict[str, Value] = {"name": Observation("NVIDIA GPU", Worth.ROUNDED), "kind": Observation("display")}
     return SeenFunction(ids="", state=state, address=_address(found["address"]))
 
@@ -152,7 +152,7 @@ def _read_text(text: str) -> FileObservations:
 
 
 def _read_sections(text: str) -> tuple[list[Element], str | None]:
-    """The GPUs of nvidia-smi -q, whose sections are indented, and the driver."""
+    """Return the GPUs of nvidia-smi -q, whose sections are indented, and the driver."""
     begin = LOG.search(text)
     text = textwrap.dedent(text[begin.start() :]) if begin else text
     version = re.search(r"^(?:Driver|KMD) Version +: ([\d.]+)", text, re.MULTILINE)
@@ -192,7 +192,7 @@ def _read_csv(header: str, text: str) -> tuple[list[Element], str | None]:
 
 
 def _element(values: Mapping[str, str]) -> Element:
-    """A GPU as the XML of nvidia-smi has it, of values by their path there."""
+    """Return a GPU as the XML of nvidia-smi has it, of values by their path there."""
     gpu = Element("gpu")
     for path, value in values.items():
         parent, _, name = path.rpartition("/")
@@ -255,7 +255,7 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
 
 
 def _unreported(*, wsl: bool) -> Unreported:
-    """The reason why values of Windows are missing: an nvidia-smi elsewhere does not know them."""
+    """Return the reason why values of Windows are missing: an nvidia-smi elsewhere does not know them."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")

@@ -33,8 +33,8 @@ _BUSES |= {16: "Spaces", 17: "NVMe"}
 _STYLES = {0: "RAW", 1: "MBR", 2: "GPT"}
 _HEALTH = {0: "healthy", 1: "warning", 2: "unhealthy", 5: "unknown"}
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_LARGEST = 1 << 63
-_LONGEST = 200
+_TOO_LARGE = 1 << 63
+_MAX_TEXT = 200
 _EMPTY = Unreported("the JSON does not have it")
 
 
@@ -106,7 +106,7 @@ def _value(said: Mapping[str, Json], name: str, shape: Callable[[Any], Json]) ->
 
 
 def _text(value: Json) -> str | None:
-    return value.strip()[:_LONGEST] if isinstance(value, str) and value.strip() else None
+    return value.strip()[:_MAX_TEXT] if isinstance(value, str) and value.strip() else None
 
 
 def _flag(value: Json) -> bool | None:
@@ -114,7 +114,7 @@ def _flag(value: Json) -> bool | None:
 
 
 def _number(value: Json) -> int | None:
-    return value if type(value) is int and 0 <= value < _LARGEST else None
+    return value if type(value) is int and 0 <= value < _TOO_LARGE else None
 
 
 def _guid(value: Json) -> str | None:

@@ -147,12 +147,12 @@ def system_by_name(name: str, host: str, build: int | None) -> State:
 
 
 def edition_of_sku(sku: Json) -> Value:
-    """The edition id that belongs to an SKU, for tools that tell only the number."""
+    """Return the edition id that belongs to an SKU, for tools that tell only the number."""
     return _observed(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
 
 
 def _values(text: str) -> list[str]:
-    """The values in the order of the list or of the CSV. An indented or numbered line continues the one before."""
+    """Return the values in the order of the list or of the CSV. An indented or numbered line continues the last one."""
     rows = _rows(text) if text.lstrip().startswith('"') else []
     if len(rows) == NAMES_AND_VALUES:
         return [value.strip() for value in rows[1]]
@@ -160,7 +160,7 @@ def _values(text: str) -> list[str]:
 
 
 def _amount(found: re.Match[str] | None) -> Value:
-    """An amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
+    """Return an amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
     digits = re.sub(r"\D", "", found[1]) if found else ""
     return _observed(int(digits) * MiB if 0 < len(digits) <= _MAX_DIGITS else None, Worth.ROUGH)
 

@@ -171,7 +171,7 @@ def gaps() -> Mapping[str, CatalogueEntry]:
 
 
 def remedies() -> Mapping[str, KnownRemedy]:
-    """The remedies by id."""
+    """Return the remedies by id."""
     return _REMEDIES
 
 

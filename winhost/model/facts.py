@@ -46,7 +46,7 @@ _NON_MAPPING_TYPES = frozenset({str, int, float, bool, type(None), list, tuple})
 
 @once
 def _reasons() -> "Mapping[str, CoreSchema]":
-    """The schemas of the reasons why a value is missing, generated once for all properties of resources."""
+    """Return the schemas of the reasons why a value is missing, generated once for all properties of resources."""
     from pydantic import TypeAdapter
 
     return {name: TypeAdapter(kind).core_schema for name, kind in _REASONS.items()}

@@ -481,7 +481,7 @@ class Versions(Written):
     """NVIDIA driver of the target; of WSL, that of Windows."""
 
     def stated(self) -> dict[str, Version]:
-        """The stated versions, by name."""
+        """Return the stated versions, by name."""
         return {name: version for name in VERSIONS if (version := getattr(self, name)) is not None}
 
 

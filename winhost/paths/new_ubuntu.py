@@ -65,7 +65,7 @@ class NewUbuntu(OwnAddress):
     kernel: Literal["generic", "hwe"] = "generic"
     timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
     upload: Upload = "wire"
-    """How an image in a folder of this computer is sent to the host, as for a new VM."""
+    """The way in which an image in a folder of this computer is sent to the host, as for a new VM."""
     serve: str = AUTO
     """The address of this computer at which the installer fetches its settings, once. auto: the one that leads to the
     host.

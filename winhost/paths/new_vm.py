@@ -95,7 +95,8 @@ class VmImage(Closed):
 
 
 def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: int) -> Iterator[Caution]:
-    """The cautions for a new VM with these GPUs and this size on a host with several sockets; unknown facts give none.
+    """Yield the cautions for a new VM with these GPUs and this size on a host with several sockets; unknown facts give
+    none.
 
     No cmdlet of Hyper-V chooses a node for a VM: Set-VMProcessor and Set-VMMemory only bound what it takes of a node,
     and by default a node of the VM is as large as one of the host.

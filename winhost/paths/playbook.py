@@ -27,7 +27,7 @@ REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 @once
 def settable_resources() -> tuple[str, ...]:
-    """The resources that can be set, in alphabetical order."""
+    """Return the resources that can be set, in alphabetical order."""
     return tuple(sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets))
 
 
@@ -127,7 +127,7 @@ def _shipped(path: Path) -> Playbook | None:
 
 @once
 def shipped_playbook(path: str) -> Any:
-    """The data of the playbook that is part of winhost."""
+    """Return the data of the playbook that is part of winhost."""
     return load_catalogue(shipped("playbooks") / f"{path}.yaml")
 
 

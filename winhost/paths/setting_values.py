@@ -49,7 +49,7 @@ def refuse_gateway(gateway: IPv4Address, address: str) -> None:
 
 
 def _check_minimum(text: str, least: Bytes, should: str) -> str:
-    """The text of a size with its unit, checked against a minimum."""
+    """Return the text of a size with its unit, checked against a minimum."""
     try:
         enough = parse_size(text) >= least
     except ValueError:

@@ -209,7 +209,7 @@ class Wsl2Settings(Closed):
         return self
 
     def stated(self, name: Literal["memory", "swap"]) -> Bytes | None:
-        """A size in bytes, or None for auto."""
+        """Return a size in bytes, or None for auto."""
         text: str = getattr(self, name)
         if text == "auto":
             return None
@@ -290,7 +290,7 @@ def bridge_adapter(facts: HostFacts, bridge: Bridge) -> str | None:
 
 
 def _best_adapter(facts: HostFacts, switch: str) -> str:
-    """The switch's adapter if it exists; else a wired one with a link, preferably not the one that winhost uses."""
+    """Return the switch's adapter if it exists; else a wired one with a link, preferably not that of winhost."""
     made = if_available(lambda: facts.find(ExternalSwitch, {"name": switch}))  # none without Hyper-V
     if made and made.adapter:
         return made.adapter
@@ -336,7 +336,9 @@ def allowed_networks(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...
 
 
 def network_file(static: GuestAddress) -> str:
-    """The file for systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
+    """Return the file for systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this
+    file.
+    """
     lines = [
         "# Written by winhost.",
         "[Match]",

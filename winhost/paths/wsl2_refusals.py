@@ -84,7 +84,7 @@ def _memory_refusals(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refus
 
 
 def _available_instances(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
-    """The instances; none where what they depend on is missing, such as Hyper-V."""
+    """Return the instances; none where what they depend on is missing, such as Hyper-V."""
     return if_available(lambda: facts.all(state)) or ()
 
 
@@ -202,7 +202,7 @@ def _bridge_refusals(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
 
 
 def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
-    """The cautions from the settings and from the playbook's resources."""
+    """Yield the cautions from the settings and from the playbook's resources."""
     yield from _memory_cautions(facts, settings)
     yield from sleep_cautions(facts, "wsl2", settings.never_sleep)
     if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):

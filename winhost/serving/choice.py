@@ -57,7 +57,9 @@ class StopCost:
 
 
 def stop_cost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> StopCost:
-    """read_speed: of the disk that the weights are on, MB/s."""
+    """Compute the cost of stopping a model instead of putting it to sleep. read_speed: of the disk that the weights are
+    on, MB/s.
+    """
     sleeper = replace(model, chosen_level=model.level or 1)
     share, swap = weights(model), slowest(replace(workload, models=(sleeper,)), budget)
     size = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
@@ -181,7 +183,7 @@ def _serving(
     *,
     requested: bool,
 ) -> Serving:
-    """requested: the user chose this path."""
+    """Choose the profiles for one path. requested: the user chose this path."""
     target = Target(facts, f"{path}/{VARIANTS[path][0]}" if path in VARIANTS else path, workload.versions)
     base = base_profile(target)
     if named is not None and base_of(named) != base:
@@ -232,7 +234,7 @@ def _serving(
 
 
 def base_profile(target: Target) -> str:
-    """The profile of a target, one of BASES. Raises MissingFact."""
+    """Return the profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
     return "dda" if target.path in PATHS_OF_LINUX and is_in_guest(target) else "bare-metal"
@@ -265,7 +267,9 @@ Choice: TypeAlias = tuple[str, tuple[Finding, ...]]
 
 
 def _choose_profile(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
-    """stopped: models that are stopped instead of put to sleep, and why. Raises RefusedError: UnsafeSleep."""
+    """Choose the profile of one model. stopped: models that are stopped instead of put to sleep, and why. Raises
+    RefusedError: UnsafeSleep.
+    """
     causes = stopped.get(case.model.name) or tuple(causes_of(case, profile_without_sleep(base)))
     known = tuple(cause for cause in causes if cause.lacks is None)
     if named == base and known:
@@ -283,7 +287,7 @@ def _is_sleepless(choice: Choice) -> bool:
 
 
 def _running_modes(facts: HostFacts) -> frozenset[str]:
-    """The networking modes in which WSL runs now."""
+    """Return the networking modes in which WSL runs now."""
     try:
         modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
     except MissingFact:
@@ -332,7 +336,7 @@ def _choose_variant(
 
 
 def _profile_error(host: str, path: str, why: Iterable[str], alternative: str | None) -> RefusedError:
-    """alternative: a path that can serve the workload as the host is."""
+    """Make the error for a host without a profile. alternative: a path that can serve the workload as the host is."""
     hint = f"What would change it: winhost assess --facts FACTS --workload WORKLOAD --path {path} --explain"
     if alternative in PATHS_WITH_PROFILES:
         command = f"winhost serve profile FACTS --workload WORKLOAD --path {alternative}"
@@ -349,7 +353,7 @@ def _profile_error(host: str, path: str, why: Iterable[str], alternative: str | 
 
 
 def _preference(default: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
-    """A sort key: smaller is better."""
+    """Return a sort key: smaller is better."""
     verdict = _verdict(variant, fit)
     return verdict is Verdict.UNSUPPORTED, variant.path != default, verdict.rank
 

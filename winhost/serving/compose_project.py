@@ -132,8 +132,8 @@ def serve_without_sleep(facts: HostFacts, workload: Workload, path: str | None) 
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
-    """The service of an engine. Engines on one GPU start one after the other, because engines that start at the same
-    time count each other's memory as their own. before: the engine that starts last so far on each GPU.
+    """Return the service of an engine. Engines on one GPU start one after the other, because engines that start at the
+    same time count each other's memory as their own. before: the engine that starts last so far on each GPU.
     """
     name, spec = slug(model.name), replace(served.spec, image=request.image)
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
@@ -160,7 +160,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
 
 
 def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
-    """The service that downloads a model at one commit, with the library in the image, and then ends."""
+    """Return the service that downloads a model at one commit, with the library in the image, and then ends."""
     environment = {"NVIDIA_VISIBLE_DEVICES": "void", "HF_HOME": "/tmp"}  # noqa: S108 - of its own container
     if request.hub:
         environment["HF_ENDPOINT"] = compose_literal(request.hub)
@@ -176,7 +176,7 @@ def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
 
 
 def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
-    """The service that keeps mirrors of KV caches within their size. It runs as root, who owns their files."""
+    """Return the service that keeps mirrors of KV caches within their size. It runs as root, who owns their files."""
     folders = [kv_folder(model.name) for model in request.workload.models]
     return {
         **hardened(request.image, "unless-stopped"),
@@ -190,8 +190,8 @@ def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
 
 
 def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any]:
-    """The gateway's service, in the machine's network, where its firewall applies: ports that Docker publishes bypass
-    ufw. Its file system is not read-only as a whole, because Compose has to write its configuration into it.
+    """Return the gateway's service, in the machine's network, where its firewall applies: ports that Docker publishes
+    bypass ufw. Its file system is not read-only as a whole, because Compose has to write its configuration into it.
     """
     address, port = request.listen
     probed = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound

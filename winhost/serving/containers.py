@@ -22,7 +22,7 @@ _IMAGE_VARIABLE = (
 
 
 def hardened(image: str, restart: str) -> dict[str, Any]:
-    """The keys of a Compose service that gains no rights and whose log stays small."""
+    """Return the keys of a Compose service that gains no rights and whose log stays small."""
     return {
         "image": image,
         "restart": restart,
@@ -33,19 +33,19 @@ def hardened(image: str, restart: str) -> dict[str, Any]:
 
 
 def docker_engine(spec: EngineSpec) -> list[str]:
-    """The arguments of `docker run` and `podman run` for an engine, without its name."""
+    """Return the arguments of `docker run` and `podman run` for an engine, without its name."""
     options = [*docker_options(spec.container), *docker_variables(spec.environment)]
     return [*options, *docker_program(spec, "/bin/sh", "-c", START, *spec.arguments(MODEL))]
 
 
 def docker_program(spec: EngineSpec, program: str, *arguments: str) -> list[str]:
-    """The last arguments of `docker run`: a program of the engine's image, and its arguments."""
+    """Return the last arguments of `docker run`: a program of the engine's image, and its arguments."""
     return [f"--entrypoint={program}", str(spec.image), *arguments]
 
 
 def restricted_run(*options: str, name: str | None = None) -> list[str]:
-    """The first arguments of `docker run` for a container that gains no rights and is removed when it ends. The image
-    must be on the machine. options: those that come before the rights.
+    """Return the first arguments of `docker run` for a container that gains no rights and is removed when it ends. The
+    image must be on the machine. options: those that come before the rights.
     """
     named = [f"--name={name}"] if name else []
     rights = ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
@@ -71,8 +71,8 @@ def docker_options(container: Container) -> list[str]:
 
 
 def command(name: str, spec: EngineSpec, vllm: str | None) -> list[str]:
-    """The parts of an engine's `docker run` for a shell, each for a line of its own. name: of the container; vllm: its
-    version, None if unknown.
+    """Return the parts of an engine's `docker run` for a shell, each for a line of its own. name: of the container;
+    vllm: its version, None if unknown.
     """
     pasted = replace(_without_dev_mode(spec), image=f"{IMAGE}:v{vllm}" if vllm else _IMAGE_VARIABLE)
     arguments = [each if each == _IMAGE_VARIABLE else quoted(each) for each in docker_engine(pasted)]
@@ -80,7 +80,9 @@ def command(name: str, spec: EngineSpec, vllm: str | None) -> list[str]:
 
 
 def program_command(spec: EngineSpec) -> list[str]:
-    """The parts with vLLM's own program, for a model whose process leaves its GPU, which no container's process can."""
+    """Return the parts with vLLM's own program, for a model whose process leaves its GPU, which no container's process
+    can.
+    """
     pasted = _without_dev_mode(spec)
     variables = (quoted(f"{name}={value}") for name, value in pasted.environment.items())
     model, *options = map(quoted, pasted.arguments(pasted.folder))
@@ -103,7 +105,7 @@ def quoted(argument: str) -> str:
 
 
 def compose_options(container: Container) -> dict[str, Any]:
-    """The keys of a Compose service for what `docker_options` renders."""
+    """Return the keys of a Compose service for what `docker_options` renders."""
     devices: dict[str, Any] | None = None
     if container.cdi:
         # Compose before 2.30 takes such a name among `devices` for the path of a device.
@@ -123,7 +125,7 @@ def compose_options(container: Container) -> dict[str, Any]:
 
 
 def compose_engine(spec: EngineSpec, start: str) -> dict[str, Any]:
-    """The keys of a Compose service that runs the engine by a shell. start: a command for that shell."""
+    """Return the keys of a Compose service that runs the engine by a shell. start: a command for that shell."""
     return {
         "entrypoint": ["/bin/sh", "-c", compose_literal(start)],
         "command": [*map(compose_literal, spec.arguments(MODEL))],

@@ -174,7 +174,7 @@ class ServedEngine:
         return f"winhost-engine-{slug(self.served.model)}"
 
     def _container_lines(self, client: str) -> list[str]:
-        """The lines that run a container. client: the path of Docker's or Podman's program."""
+        """Return the lines that run a container. client: the path of Docker's or Podman's program."""
         folder, kv = socket_folder(self.served.model), kv_folder(self.served.served_name)
         if self.runtime == "compose":
             file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
@@ -233,8 +233,8 @@ class ServedEngine:
         ]
 
     def _image_lines(self, command: str) -> list[str]:
-        """The lines that restore the process from its image. Only root reads and writes the image; the restored engine
-        gets the user of the unit.
+        """Return the lines that restore the process from its image. Only root reads and writes the image; the restored
+        engine gets the user of the unit.
         """
         folder = f"{IMAGES}/{slug(self.served.model)}"
         starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {self.spec.folder} {self.user}"

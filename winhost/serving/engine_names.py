@@ -25,35 +25,37 @@ def slug(name: str) -> str:
 
 
 def unit(name: str) -> str:
-    """The unit of a model's engine."""
+    """Return the unit of a model's engine."""
     return f"winhost-engine-{slug(name)}.service"
 
 
 def socket_folder(name: str) -> str:
-    """The folder of an engine's socket: only root and the gateway's group get in."""
+    """Return the folder of an engine's socket: only root and the gateway's group get in."""
     return f"{SOCKETS}/{slug(name)}"
 
 
 def socket(name: str) -> str:
-    """The socket that an engine listens on."""
+    """Return the socket that an engine listens on."""
     return f"{socket_folder(name)}/engine.sock"
 
 
 def kv_folder(name: str) -> str:
-    """The folder that a model's KV cache is written through to."""
+    """Return the folder that a model's KV cache is written through to."""
     return f"/var/lib/winhost-kv-{slug(name)}"
 
 
 def lmcache(name: str) -> str:
-    """The container of a model's LMCache server, and its unit without `.service`. No slug has two dashes in a row."""
+    """Return the container of a model's LMCache server, and its unit without `.service`. No slug has two dashes in a
+    row.
+    """
     return f"winhost-engine-{slug(name)}--lmcache"
 
 
 def packed_folder(name: str) -> str:
-    """The folder of a model's packed weights. No slug has two dashes in a row."""
+    """Return the folder of a model's packed weights. No slug has two dashes in a row."""
     return f"{model_folder(name)}--packed"
 
 
 def model_folder(name: str) -> str:
-    """The folder of a model's files."""
+    """Return the folder of a model's files."""
     return f"{MODELS}/{slug(name)}"

@@ -68,12 +68,12 @@ class EngineSpec:
     port: int | None = None
 
     def arguments(self, model: str) -> list[str]:
-        """The arguments of `vllm serve`. model: the folder as the engine sees it."""
+        """Return the arguments of `vllm serve`. model: the folder as the engine sees it."""
         endpoint = [f"--uds={self.socket}"] if self.socket else ["--host=0.0.0.0", f"--port={self.port}"]
         return [model, f"--served-model-name={self.served_name}", *endpoint, *self.options]
 
     def environment_program(self, name: str) -> str:
-        """The path of another program in the Python environment of `program`."""
+        """Return the path of another program in the Python environment of `program`."""
         return str(PurePosixPath(str(self.program)).with_name(name))
 
     @property

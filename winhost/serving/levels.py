@@ -104,7 +104,7 @@ class TurnState:
 
 
 def turn_state(rung: Rung, weights_gib: float | None, within: float | None) -> TurnState:
-    """within: the limit for a swap in seconds, if there is one."""
+    """Return the state of a model on this rung. within: the limit for a swap in seconds, if there is one."""
     if weights_gib is None:
         return TurnState(rung.name, None, None)
     seconds = rung.swap_seconds(weights_gib)

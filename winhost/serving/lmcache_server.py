@@ -10,7 +10,7 @@ _HTTP_PORT = 8080
 
 
 def lmcache_unit(engine: ServedEngine, staging: int) -> str:
-    """The unit of one engine's server. Server and engine share GPUs and a network that nothing else reaches.
+    """Return the unit of one engine's server. Server and engine share GPUs and a network that nothing else reaches.
 
     staging: bytes of memory for the server's cache.
     """

@@ -81,7 +81,7 @@ def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
 
 
 def _pack_command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
-    """The command that packs on the engine's GPUs: by the engine's own Python, or in a container of its image."""
+    """Yield the command that packs on the engine's GPUs: by the engine's own Python, or in a container of its image."""
     spec = engine.spec
     environment = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
     pack = ("-m", "winhost_weights", "pack")

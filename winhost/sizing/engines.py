@@ -129,7 +129,7 @@ def _sleeps_in_place(model: Model) -> bool:
 
 
 def weights(model: Model) -> MemoryPart | Missing:
-    """The weights on the GPU that holds most of them."""
+    """Return the weights on the GPU that holds most of them."""
     whole = _total_weights(model)
     if isinstance(whole, Missing) or model.engine_gpus == 1:
         return whole
@@ -177,8 +177,8 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
 
 
 def _pool_copy(model: Model) -> MemoryPart | None:
-    """The copy that loading leaves in the pool that sleep frees: quantized weights take another shape once they are
-    loaded, and a live pool gives nothing back. 16-bit weights left nothing behind where it was measured.
+    """Return the copy that loading leaves in the pool that sleep frees: quantized weights take another shape once they
+    are loaded, and a live pool gives nothing back. 16-bit weights left nothing behind where it was measured.
     """
     share = weights(model)
     if model.quantization is None or not (model.sleeps and model.level) or isinstance(share, Missing):
@@ -188,7 +188,7 @@ def _pool_copy(model: Model) -> MemoryPart | None:
 
 
 def kv_cache(model: Model) -> MemoryPart | Missing:
-    """The KV cache on each GPU. At least one sequence of full length must fit, or the engine does not start."""
+    """Return the KV cache on each GPU. At least one sequence of full length must fit, or the engine does not start."""
     if model.kv is not None:
         return MemoryPart("KV cache", model.kv, model.kv, f"{gib(model.kv)} are stated")
     if model.attention is None:
@@ -208,7 +208,7 @@ def kv_cache(model: Model) -> MemoryPart | Missing:
 
 
 def activations(model: Model, gpu: Bytes = 0) -> MemoryPart:
-    """The peak of a run with a full batch. gpu: memory of the GPU."""
+    """Return the peak of a run with a full batch. gpu: memory of the GPU."""
     if model.activations is not None:
         return MemoryPart("activations", model.activations, model.activations, f"{gib(model.activations)} are stated")
     tokens, sequences = BATCH_LARGE if gpu >= LARGE_GPU else BATCH
@@ -266,7 +266,7 @@ def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
 
 
 def _backup(model: Model) -> MemoryPart | None:
-    """The weights of all GPUs; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
+    """Return the weights of all GPUs. How long they stay depends on whether they are pinned. Level 2 keeps none."""
     if not model.sleeps or model.level != 1:
         return None
     share = weights(model)

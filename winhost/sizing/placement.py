@@ -102,7 +102,7 @@ class _Search:
     """Counts its tries instead of the time, so that it gives up at the same choice on every machine."""
 
     def __init__(self) -> None:
-        self._try_all = 0
+        self._tries = 0
 
     def follow(self, claims: Sequence[Claim], gpus: tuple[_Gpu, ...]) -> dict[str, tuple[int, ...]] | None:
         if not claims:
@@ -120,8 +120,8 @@ class _Search:
         for chosen in combinations(
             [gpu for gpu in gpus if gpu.is_free_for(claim) and gpu.take(claim).free_bytes >= 0], claim.gpus
         ):
-            self._try_all += 1
-            if self._try_all > TRIES:
+            self._tries += 1
+            if self._tries > TRIES:
                 raise _SearchLimit
             kinds = tuple(sorted(gpu.kind for gpu in chosen))
             if kinds not in seen:

@@ -78,7 +78,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
 
 
 def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
-    """Raises UsageError (OneFile) for several hosts and an existing file."""
+    """Raise UsageError (OneFile) for several hosts and an existing file."""
     if path and path.is_file() and len(resolve_hosts(hosts, fleet_file)) > 1:
         raise file_for_several_hosts(path)
 

@@ -75,7 +75,7 @@ _HINTS = {
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises UsageError (NoWeights) if a folder has no model."""
+    """Raise UsageError (NoWeights) if a folder has no model."""
     try:
         weights(folder)
     except (BadContainer, OSError) as error:

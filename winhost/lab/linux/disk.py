@@ -80,7 +80,7 @@ class PathLookup:
 
 
 def raise_os_error(number: int, path: object) -> NoReturn:
-    """Raises OSError."""
+    """Raise OSError."""
     import os
 
     raise OSError(number, os.strerror(number), path)

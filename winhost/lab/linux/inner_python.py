@@ -454,9 +454,9 @@ class Interpreter:
         if name.startswith("winhost."):
             # Names that are only used in type annotations may be missing.
             return SimpleNamespace(**{each: self.load(name).get(each) for each in fromlist})
-        name_of_package = name.partition(".")[0]
-        if name_of_package in self._shims:
-            module = self._shims[name_of_package]
+        package_name = name.partition(".")[0]
+        if package_name in self._shims:
+            module = self._shims[package_name]
             return getattr(module, name.partition(".")[2]) if fromlist and "." in name else module
         if name not in SAFE_MODULES:
             raise ImportError(f"Scripts of a simulated Linux cannot import {name}.")

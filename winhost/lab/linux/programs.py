@@ -133,8 +133,8 @@ def _ssh_keygen(linux: Linux, arguments: Sequence[str]) -> str:
 
 
 def _systemctl(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
-    list_names = [word for word in arguments if not word.startswith("-")]
-    options, verb, units = [word for word in arguments if word.startswith("-")], list_names[0], list_names[1:]
+    words = [word for word in arguments if not word.startswith("-")]
+    options, verb, units = [word for word in arguments if word.startswith("-")], words[0], words[1:]
     if verb == "show":
         return _show_units(linux, options, units)
     if verb == "list-unit-files":

@@ -265,11 +265,11 @@ class SimulatedServing:
         engine: dict[str, Any] = next(
             (each for each in self._read_serving_file()["engines"] if each["slug"] == slug), {}
         )
-        list_names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        metric_names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
         contents: Mapping[str, object] = {
             "/version": {"version": engine.get("version")},
             "/v1/models": {"data": [{"id": engine.get("served_name", slug), "max_model_len": LENGTH}]},
-            "/metrics": "".join(f'vllm:{name}{{model_name="{slug}"}} 0.0\n' for name in list_names),
+            "/metrics": "".join(f'vllm:{name}{{model_name="{slug}"}} 0.0\n' for name in metric_names),
         }
         return Reply(200, contents.get(path, ""))
 

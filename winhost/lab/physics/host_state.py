@@ -425,7 +425,7 @@ class HostState:
             _SESSION.reset(token)
 
     def check_session(self) -> None:
-        """Raises HostDown if the session of this thread has ended."""
+        """Raise HostDown if the session of this thread has ended."""
         machine, alive = _SESSION.get()
         if machine is self and not alive():
             raise HostDown

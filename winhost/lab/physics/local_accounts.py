@@ -130,7 +130,7 @@ class Account:
         return self.description == MARKER
 
     def check_owned(self) -> None:
-        """Raises CmdletError if winhost did not make the account."""
+        """Raise CmdletError if winhost did not make the account."""
         if not self.is_owned:
             raise not_owned_error(f"winhost did not make the account {self.name}.")
 

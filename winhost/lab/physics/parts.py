@@ -83,7 +83,7 @@ class SetCall:
     secret: str = field(default="", repr=False)
 
     def check_data(self) -> None:
-        """Raises CmdletError if the resource declares that this change needs the consent `data`, which is missing."""
+        """Raise CmdletError if the resource declares that this change needs the consent `data`, which is missing."""
         known = WINDOWS[self.resource]
         for rule in known.risks:
             asks = all(self.desired.get(each.property) in each.one_of for each in rule.when)

@@ -97,7 +97,7 @@ def refusal(code: str, /, **values: object) -> CmdletError:
 
 
 def refuse_if(condition: object, code: str, /, **values: object) -> None:
-    """Raises CmdletError, the refusal with this code, if the condition holds."""
+    """Raise CmdletError, the refusal with this code, if the condition holds."""
     if condition:
         raise refusal(code, **values)
 

@@ -55,7 +55,7 @@ class DecryptionError(Exception):
 
 def find_user_name(users: Mapping[str, str], name: str) -> str | None:
     """Return the user's name as in `users`, or None. Case does not matter, as in Windows."""
-    return next((name_found for name_found in users if name_found.upper() == name.upper()), None)
+    return next((user_name for user_name in users if user_name.upper() == name.upper()), None)
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class ConnectionLogon:
             name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             return NOT_LOGGED_ON
-        name_found = find_user_name(self._users, name)
-        expected = self._users[name_found] if name_found else ""
-        return Logon(name_found if hmac.compare_digest(expected.encode(), password.encode()) else None)
+        user_name = find_user_name(self._users, name)
+        expected = self._users[user_name] if user_name else ""
+        return Logon(user_name if hmac.compare_digest(expected.encode(), password.encode()) else None)
 
     def _negotiate(self, credentials: str) -> Logon:
         self._user = None

@@ -72,21 +72,21 @@ def change_container_image(key: Key, desired: State, how: State) -> None:
         remove_image(engine, image, found, record, how)
         return
     record.update({name: desired[name] for name in REQUEST_PROPERTIES if name in desired})
-    name_of_record = f"{engine} {image}"
+    record_name = f"{engine} {image}"
     if found["present"]:
-        write_record("images", name_of_record, {**record, "id": found["id"]})
+        write_record("images", record_name, {**record, "id": found["id"]})
         return
     # Recorded before the pull, so that an image is known to be ours even if the machine goes down meanwhile.
-    write_record("images", name_of_record, {**record, "ours": True})
+    write_record("images", record_name, {**record, "ours": True})
     try:
         name = load_image(engine, record, how) if record["archive"] else pull_image(engine, image, record, how)
     except BaseException:
-        remove_record("images", name_of_record)
+        remove_record("images", record_name)
         raise
     id_ = json.loads(run_checked(engine, "image", "inspect", name))[0]["Id"][-64:]
     # An image without a name of its own existed before.
     ours = name[-64:] != id_ or id_ not in images_by_name(engine).values()
-    write_record("images", name_of_record, {**record, "ours": ours, "name": name, "id": id_})
+    write_record("images", record_name, {**record, "ours": ours, "name": name, "id": id_})
 
 
 def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> str:

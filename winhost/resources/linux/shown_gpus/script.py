@@ -6,7 +6,7 @@ from winhost.agent.linux_head import *
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
 NEED = re.compile(r"hv_pci [^:]+: Need 0x([0-9a-f]+) of (high|low) MMIO space")
 COMPLAINT = re.compile(r"NVRM: .*|hv_pci .*")
-LONGEST = 300.0  # seconds; a driver may start eight GPUs one after the other
+MAX_WAIT_SECONDS = 300.0  # seconds; a driver may start eight GPUs one after the other
 
 
 @reads("ShownGpus")
@@ -47,7 +47,7 @@ def max_needed(log: str, which: str) -> int | None:
 def await_gpus(key: Key, desired: State, how: State) -> None:
     if desired.get("loaded", True) is not True or desired.get("unplaced", 0) != 0:
         raise bad_request("A driver is waited for until it runs, and BARs until each has its address.")
-    limit = min(float(how.get("within") or LONGEST), LONGEST)
+    limit = min(float(how.get("within") or MAX_WAIT_SECONDS), MAX_WAIT_SECONDS)
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
         lacks = poll(lambda: gpu_problem(desired), limit)
     if lacks:
