@@ -22,7 +22,7 @@ class FindingView:
     """The parts of a finding in words; what is empty is left out.
 
     position: where it is, as `FILE:LINE:COLUMN`; subject: what it is about; observed: what was seen; details: further
-    sentences; unverified: what is not known and could make it untrue; remedy: as `remedy_words` has it; in_full: show
+    sentences; unverified: what is not known and could make it untrue; remedy: from `format_remedy`; in_full: show
     the claims of the evidence, not only its sources.
     """
 

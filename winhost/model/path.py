@@ -60,7 +60,7 @@ def variant_name(variant: str) -> str | None:
 class AvailableMemory:
     """The memory that a variant provides on this host, in bytes. None: not known.
 
-    variant: one of ALL_VARIANTS; gpus: the memory of each; ram: what the target has or would get; host_ram: of the
+    variant: one of EVERY_VARIANT; gpus: the memory of each; ram: what the target has or would get; host_ram: of the
     host; shm: size of /dev/shm; pinned: how much can be pinned; all RAM if Linux has its own driver.
     """
 
