@@ -131,7 +131,7 @@ def test_what_people_start_is_short_and_ends_with_what_it_does(name: str) -> Non
 
 @pytest.mark.parametrize("name", HEADS)
 def test_the_help_names_every_parameter(name: str) -> None:
-    head = scripts()[name].decode().split("\n# All that this does")[0]
+    head = scripts()[name].decode().split("\n# Loads Winhost.ps1, ")[0]
     told = re.findall(r"^\.PARAMETER (\w+)$", head, re.M)
     taken = re.findall(r"\$(\w+)", head.split("param(")[1].split("\n)")[0])
     assert told == [word for word in taken if word not in ("true", "false")] != []

@@ -102,4 +102,4 @@ def test_a_gateway_that_does_not_answer_is_told_without_words_of_windows(line: L
         assert line("up", "--yes", "--hub", hub.url, *IMAGE, "--listen", address).code == 0
         other.close()
         said = line("chat", "Say hello")
-    assert (said.code, "the gateway does not run" in said.err, "PowerShell" in said.err) == (5, True, False), said.err
+    assert (said.code, "the gateway is not running" in said.err, "PowerShell" in said.err) == (5, True, False), said.err

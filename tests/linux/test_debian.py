@@ -384,7 +384,7 @@ def test_an_installation_that_was_broken_off_is_finished_first(sourced: Agent) -
     assert refused(sourced, "DebianPackage", FRAIL, {"version": "1.0"}) == "Winhost.ProgramFailed"
     assert version(sourced, FRAIL) is None
     answer = change(sourced, "DebianPackage", TOOL, {"version": "1.1"})
-    assert answer.warnings == ("An installation that was broken off was finished first.",)
+    assert answer.warnings == ("An interrupted installation was finished first.",)
     assert (version(sourced, FRAIL), version(sourced, TOOL)) == ("1.0", "1.1")
     for key in (TOOL, FRAIL):
         assert change(sourced, "DebianPackage", key, {"version": None}).after["version"] is None

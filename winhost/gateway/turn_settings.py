@@ -101,7 +101,7 @@ def _check_sleep(values: dict[str, Any], path: str, turns: ModelTurns) -> None:
     if turns.image and not turns.suspend:
         raise WrongSettings(f"{path}.image: only a process that left its GPU can be written to disk; set suspend: true")
     if turns.suspend and len(turns.gpus) > 1:
-        raise WrongSettings(f"{path}.suspend: it was not tested over several GPUs")
+        raise WrongSettings(f"{path}.suspend: over several GPUs it was not tested")
 
 
 def parse_turn_limits(value: Any) -> TurnLimits:

@@ -115,7 +115,8 @@ def load_json(
     """Read a JSON file into a model, a dataclass or plain data. Only syntax errors have line and column.
 
     `first` sees the data before it is checked. how_to_create: as of `load_with_positions`. Raises
-    UsageError (FileFaults), and what `first` raises.
+    UsageError
+    (FileFaults), and what `first` raises.
     """
     text = _read_text(path, how_to_create)
     mistakes: list[Mistake] = []
