@@ -84,7 +84,7 @@ print(found)
 
 def made(sha256: str) -> tuple[Stack, Offline]:
     image = OfflineImage(ARCHIVE, sha256, NAME)
-    asked = request("chat", by="podman", image=EngineImage(PINNED, 10**6, image), keys=(LINE,))
+    asked = request("chat", runtime="podman", image=EngineImage(PINNED, 10**6, image), keys=(LINE,))
     return stack(linux("ubuntu-2xh100"), asked), Offline({PINNED: image}, {})
 
 

@@ -75,7 +75,7 @@ def put(debian: Debian, asked: Agent, through: Mirror, keep: int = 100 * GiB) ->
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(text)
         program.chmod(0o755)
-    plain = request(NAME, by=PROGRAM, image=None, keys=(LINE,))
+    plain = request(NAME, runtime=PROGRAM, image=None, keys=(LINE,))
     workload = replace(plain.workload, kv_mirror=KvMirror(through, 10 * GiB, keep))
     entries: list[Any] = list(stack(linux("ubuntu-2xh100"), replace(plain, workload=workload)).entries)
     ours = ("LinuxGroup", "EngineUnit")

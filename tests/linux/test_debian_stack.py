@@ -94,7 +94,7 @@ SOCKET = "/run/winhost-engines/chat/engine.sock"
 
 
 def made(**changed: Any) -> Stack:
-    return stack(linux("ubuntu-2xh100"), request("chat", by=PROGRAM, image=None, keys=(LINE,), **changed))
+    return stack(linux("ubuntu-2xh100"), request("chat", runtime=PROGRAM, image=None, keys=(LINE,), **changed))
 
 
 @pytest.fixture(scope="module")

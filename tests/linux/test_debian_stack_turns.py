@@ -43,9 +43,9 @@ def unit(name: str) -> str:
 def made() -> Stack:
     states = dict.fromkeys(TURNS, ModelState.SLEEPING)
     models = tuple(model(name, state=states.get(name, ModelState.RESIDENT)) for name in NAMES)
-    plain = request(*NAMES, by=PROGRAM, image=None, keys=(LINE,), vllm="0.24.0")
+    plain = request(*NAMES, runtime=PROGRAM, image=None, keys=(LINE,), vllm="0.24.0")
     workload = Workload(models, versions=plain.workload.versions)
-    return stack(linux("ubuntu-2xh100"), request(*NAMES, by=PROGRAM, image=None, keys=(LINE,), workload=workload))
+    return stack(linux("ubuntu-2xh100"), request(*NAMES, runtime=PROGRAM, image=None, keys=(LINE,), workload=workload))
 
 
 @pytest.fixture(scope="module")
