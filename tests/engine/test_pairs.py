@@ -262,7 +262,7 @@ def test_rollback_of_the_later_run_killed_anywhere_is_waited_for(tmp_path: Path)
                 raise Abandoned
 
         with suppress(Abandoned):
-            rollback(run, both.consents, replace(context, around=kill))
+            rollback(run, both.consents, replace(context, journal_hook=kill))
             break
         take_back(both, (0, 1))
         assert_as_found(both, found)

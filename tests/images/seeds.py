@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tests.cases import FASTEST
-from winhost.images.seed import GuestAddress, GuestSeed, filled, seed_template
+from winhost.images.seed import GuestAddress, GuestSeed, fill_template, seed_template
 
 
 @cache
@@ -43,7 +43,7 @@ def seed(**changed: Any) -> GuestSeed:
 
 def seed_iso(made: GuestSeed) -> bytes:
     """The CD as a host fills it in."""
-    return filled(seed_template(made), INSTANCE, PRIVATE, PUBLIC)
+    return fill_template(seed_template(made), INSTANCE, PRIVATE, PUBLIC)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class Qcow2Image:
         self._header = _Header._make(_HEADER.unpack(self._read(0, _HEADER.size)))
         self._inflate: Inflate = _inflate_zlib
         if self._header.magic != MAGIC or self._header.version not in (2, 3):
-            raise self._unusable("is no qcow2 of version 2 or 3")
+            raise self._image_error("is no qcow2 of version 2 or 3")
         if self._header.version == 3:
             self._read_version_3()
         self._check_header()
@@ -174,10 +174,12 @@ class Qcow2Image:
         try:
             data = self._inflate(self._read(at, max(min(length, self._length - at), 1)), self._cluster + 1)
         except InflateError:
-            raise self._unusable(f"has a compressed cluster at {at:,} that cannot be inflated", _REPAIR_HINT) from None
+            raise self._image_error(
+                f"has a compressed cluster at {at:,} that cannot be inflated", _REPAIR_HINT
+            ) from None
         if len(data) != self._cluster:
             relation = "more" if len(data) > self._cluster else "less"
-            raise self._unusable(f"has a compressed cluster at {at:,} that inflates to {relation} than a cluster")
+            raise self._image_error(f"has a compressed cluster at {at:,} that inflates to {relation} than a cluster")
         return data
 
     def _table(self, at: Bytes, length: Bytes) -> Iterator[int]:
@@ -188,37 +190,39 @@ class Qcow2Image:
         """Return the offset in an entry of a table."""
         at = entry & _OFFSET
         if entry & ~(_OFFSET | _COPIED) or at % self._cluster or at == 0:
-            raise self._unusable(f"has an entry in a table that no qcow2 has ({entry:#018x})", _REPAIR_HINT)
+            raise self._image_error(f"has an entry in a table that no qcow2 has ({entry:#018x})", _REPAIR_HINT)
         return at
 
     def _count_read(self, length: Bytes) -> None:
         self._remaining -= length
         if self._remaining < 0:
-            raise self._unusable("refers to some of its clusters more than once", _REPAIR_HINT)
+            raise self._image_error("refers to some of its clusters more than once", _REPAIR_HINT)
 
     def _read(self, at: Bytes, length: Bytes) -> bytes:
         try:
             self._file.seek(at)
             data = self._file.read(length) if at + length <= self._length else b""
         except OSError as error:
-            raise self._unusable(f"cannot be read: {error.strerror}") from error
+            raise self._image_error(f"cannot be read: {error.strerror}") from error
         if len(data) < length:
-            raise self._unusable(f"is cut off, or damaged: {at + length:,} bytes are needed, it has {self._length:,}")
+            raise self._image_error(
+                f"is cut off, or damaged: {at + length:,} bytes are needed, it has {self._length:,}"
+            )
         return data
 
-    def _unusable(self, why: str, hint: str | None = None) -> UsageError:
+    def _image_error(self, why: str, hint: str | None = None) -> UsageError:
         return unusable(self._name, why, hint)
 
     def _read_version_3(self) -> None:
         incompatible, _, _, refcount_order, length = _HEADER_3.unpack(self._read(_HEADER.size, _HEADER_3.size))
         for bit in (bit for bit in range(64) if incompatible >> bit & 1 and bit != _COMPRESSION_BIT):
             unknown = (f"needs a feature that winhost does not know (incompatible bit {bit})", _CONVERT_HINT)
-            raise self._unusable(*_INCOMPATIBLE.get(bit, unknown))
+            raise self._image_error(*_INCOMPATIBLE.get(bit, unknown))
         if refcount_order > 6 or not _COMPRESSION_TYPE_AT <= length <= self._cluster or length % 8:
-            raise self._unusable("has a header that no qcow2 has", _REPAIR_HINT)
+            raise self._image_error("has a header that no qcow2 has", _REPAIR_HINT)
         kind = self._read(_COMPRESSION_TYPE_AT, 1)[0] if length > _COMPRESSION_TYPE_AT else 0
         if bool(kind) != bool(incompatible >> _COMPRESSION_BIT & 1) or kind > 1:
-            raise self._unusable(
+            raise self._image_error(
                 f"has compressed clusters of a kind that winhost does not know ({kind})", _CONVERT_HINT
             )
         if kind == 1:
@@ -227,7 +231,7 @@ class Qcow2Image:
     def _check_header(self) -> None:
         header = self._header
         if not 9 <= header.cluster_bits <= 21:
-            raise self._unusable(f"has clusters of 2^{header.cluster_bits} bytes, and 2^9 to 2^21 are allowed")
+            raise self._image_error(f"has clusters of 2^{header.cluster_bits} bytes, and 2^9 to 2^21 are allowed")
         check_size(self._name, header.size)
         for found, why in (
             (header.backing_at, "holds only what differs from another image (a backing file)"),
@@ -235,11 +239,13 @@ class Qcow2Image:
             (header.snapshots, "holds snapshots"),
         ):
             if found:
-                raise self._unusable(why, _CONVERT_HINT)
+                raise self._image_error(why, _CONVERT_HINT)
         if header.l1_entries < self._l1_needed() or 8 * header.l1_entries > _LARGEST_L1:
-            raise self._unusable(f"has an L1 table of {header.l1_entries:,} entries, too few or too many", _REPAIR_HINT)
+            raise self._image_error(
+                f"has an L1 table of {header.l1_entries:,} entries, too few or too many", _REPAIR_HINT
+            )
         if header.l1_at % self._cluster or not header.l1_at:
-            raise self._unusable("has its L1 table at an offset where none can be", _REPAIR_HINT)
+            raise self._image_error("has its L1 table at an offset where none can be", _REPAIR_HINT)
         self._check_inside(header.l1_at, 8 * header.l1_entries, "L1 table")
 
     def _l1_needed(self) -> int:
@@ -251,16 +257,16 @@ class Qcow2Image:
         """
         at, length = self._header.refcounts_at, self._header.refcounts_clusters * self._cluster
         if at % self._cluster or not at or not 0 < length <= _LARGEST_REFCOUNT_TABLE:
-            raise self._unusable("has a refcount table that no qcow2 has", _REPAIR_HINT)
+            raise self._image_error("has a refcount table that no qcow2 has", _REPAIR_HINT)
         self._check_inside(at, length, "refcount table")
         for entry in filter(None, self._table(at, length)):
             if entry % self._cluster:
-                raise self._unusable("has a refcount block at an offset where none can be", _REPAIR_HINT)
+                raise self._image_error("has a refcount block at an offset where none can be", _REPAIR_HINT)
             self._check_inside(entry, self._cluster, "refcount block")
 
     def _check_inside(self, at: Bytes, length: Bytes, what: str) -> None:
         if at + length > self._length:
-            raise self._unusable(f"is cut off, or damaged: its {what} ends behind the file's own end")
+            raise self._image_error(f"is cut off, or damaged: its {what} ends behind the file's own end")
 
 
 def _inflate_zlib(data: bytes, most: Bytes) -> bytes:

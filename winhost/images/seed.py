@@ -1,11 +1,13 @@
-"""The seed of a guest: what cloud-init finds on a CD called CIDATA when the guest starts for the first time.
+"""The seed of a guest: the content of a CD called CIDATA, which cloud-init reads when the guest first starts.
 
-After cloud-init's documentation of NoCloud, of its module `ssh`, and of network configuration version 2. On Hyper-V
-nothing else reaches a guest that nobody logs on to. Names with a dash need Rock Ridge or Joliet; the CD has both.
+Sources: cloud-init's documentation of NoCloud, of its module `ssh`, and of network configuration version 2. On Hyper-V
+there is no other way to configure a guest before somebody can log on to it. Names with a dash need Rock Ridge or
+Joliet; the CD has both.
 
-What is made here has no secret: it is a template with room for the id of the VM and for the guest's own SSH key, by
-which winhost knows the guest from its first answer on. Both are filled in on the host, where the key is made, so that
-no private key crosses a wire or lies in a plan. Nothing else of the CD changes: files on it have no checksums.
+The template that is made here contains no secret. It has placeholders for the id of the VM and for the guest's own SSH
+key, by which winhost recognizes the guest from its first answer on. The host generates the key and fills in both, so
+that no private key is sent over a wire or stored in a plan. Nothing else of the CD changes: files on it have no
+checksums.
 """
 
 import io
@@ -22,20 +24,20 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 
 INSTANCE = b"00000000-0000-0000-0000-000000000000"
-"""The placeholder for the id of the VM: it never changes, or cloud-init would start over with other keys."""
+"""The placeholder for the id of the VM. The id never changes: with another one, cloud-init would make other keys."""
 HOST_KEYS = b"{host-keys%s}" % (b"." * 1013)
-"""The placeholder for `ssh_keys` of cloud-init: JSON, which is YAML too, filled up with blanks."""
+"""The placeholder for `ssh_keys` of cloud-init: JSON, which is also YAML, padded with blanks."""
 
-# Images come without lists of packages, and nobody could choose a driver. cloud-init's `package_update` has no limit:
-# in a network that leads nowhere apt tries each address of each mirror. Where a list cannot be fetched apt ends with 0;
-# it fails where another apt has the lock, as the daily one of a first start.
+# Images have no lists of packages, without which no driver could be chosen. cloud-init's `package_update` has no time
+# limit: without a route, apt tries each address of each mirror. apt ends with 0 if it cannot fetch a list; it fails if
+# another apt has the lock, such as the daily one of a first start.
 _LISTS_S = 180
 LISTS = (
     f"timeout --kill-after=10 {_LISTS_S} sh -c 'until apt-get -q -o Acquire::Retries=1 -o Acquire::http::Timeout=20 "
     "-o Acquire::https::Timeout=20 update; do sleep 5; done' "
     f"|| echo 'winhost: no lists of packages within {_LISTS_S} s. Does a mirror of Ubuntu answer this guest?'"
 )
-"""The command by which a guest gets its lists of packages on its first start, and goes on without them."""
+"""The command with which a guest fetches lists of packages on its first start. The start continues without them."""
 
 _HOSTNAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")  # RFC 1123, a single label
 _ADMIN = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # as useradd takes them
@@ -48,7 +50,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True)
 class GuestAddress:
-    """An address with its network, as 192.0.2.10/24, the gateway in that network, and resolvers."""
+    """An address with its network, as 192.0.2.10/24, its gateway and its resolvers."""
 
     interface: Interface
     gateway: Address
@@ -72,30 +74,30 @@ class GuestSeed:
         _check(_ADMIN, self.admin, "user", "1 to 32 lower-case letters, digits, _ and -, with a letter or _ first")
         _check(_MAC, self.mac, "MAC address", "12 hexadecimal digits, as 00155D010203 or 00:15:5d:01:02:03")
         if self.admin == "root":
-            raise _unusable("'root' cannot be the user: Ubuntu locks it out of SSH")
+            raise _seed_error("'root' cannot be the user: Ubuntu locks it out of SSH")
         if not self.admin_keys:
-            raise _unusable("nobody could log on: there is no public key")
+            raise _seed_error("nobody could log on: there is no public key")
         for key in self.admin_keys:
             _check(_PUBLIC, key, "public key", "one line of a .pub file, as ssh-ed25519 AAAA…")
         if self.address is not None:
             gateway, network = self.address.gateway, self.address.interface.network
             if gateway not in network and not (gateway.version == network.version == 6 and gateway.is_link_local):
-                raise _unusable(f"the gateway {gateway} is not in the network {network}")
+                raise _seed_error(f"the gateway {gateway} is not in the network {network}")
 
 
 def _check(pattern: re.Pattern[str], text: str, what: str, should: str) -> None:
-    if re.search("PRIVATE KEY", text):  # given as the wrong one: shown to nobody
-        raise _unusable(f"a private key stands where the {what} should")
+    if re.search("PRIVATE KEY", text):  # a private key in place of a public one is never shown
+        raise _seed_error(f"there is a private key in place of the {what}")
     if not pattern.fullmatch(text):
-        raise _unusable(f"'{visible(text[:100])}' is no {what}: {should}")
+        raise _seed_error(f"'{visible(text[:100])}' is no {what}: {should}")
 
 
-def _unusable(why: str) -> UsageError:
+def _seed_error(why: str) -> UsageError:
     return UsageError("SeedUnusable", what=f"no guest can be set up like this: {why}")
 
 
 def seed_template(seed: GuestSeed) -> bytes:
-    """Return the CD without the id of the VM and without keys: the same bytes each time."""
+    """Make the CD without the id of the VM and without keys. The bytes are the same each time."""
     files = {
         "user-data": b"#cloud-config\n" + _yaml(user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
         "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
@@ -112,8 +114,8 @@ def seed_template(seed: GuestSeed) -> bytes:
     return image.getvalue()
 
 
-def filled(template: bytes, instance: str, private: str, public: str) -> bytes:
-    """Fill in what makes the CD that of one guest, and secret. The host's script does the same."""
+def fill_template(template: bytes, instance: str, private: str, public: str) -> bytes:
+    """Fill in the id and the key of one guest, which make the CD secret. The script on the host does the same."""
     keys = json.dumps({"ed25519_private": private, "ed25519_public": public}).encode("ascii")
     return template.replace(INSTANCE, instance.encode("ascii")).replace(HOST_KEYS, keys.ljust(len(HOST_KEYS)))
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from winhost.core.answers import Json, Record
-from winhost.images.seed import filled
+from winhost.images.seed import fill_template
 from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, SetCall, StoredRecord
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_creation import LINUX_TEMPLATE, TEMPLATES
@@ -191,7 +191,7 @@ class OwnVms(Part):
         disc = gzip.decompress(b64decode(desired["template"]))
         sid = "-".join(map(str, ("S-1-5-83-1", *struct.unpack("<4I", UUID(vm.guid).bytes_le))))  # of its worker process
         files.set_rights(path, f"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FR;;;{sid})")
-        files.write(path, filled(disc, vm.guid, private, public))
+        files.write(path, fill_template(disc, vm.guid, private, public))
         if path not in vm.dvd_files:
             self.host.add_vm_dvd_drive(vm.guid, path)
         self.store_record("seed", name, {**record, "host_keys": [public], "complete": True})
