@@ -136,11 +136,7 @@ class BmcSession:
 
     def start_once(self, system: BmcSystem) -> None:
         """Start from the disc the next time. The setting is read back, because some BMCs accept it and forget it."""
-        boot = {
-            "BootSourceOverrideTarget": "Cd",
-            "BootSourceOverrideEnabled": "Once",
-            "BootSourceOverrideMode": "UEFI",
-        }
+        boot = {"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once", "BootSourceOverrideMode": "UEFI"}
         self._request("patch", system.path, {"Boot": boot})
         found = self._request("get", system.path)
         if any(_value_at(found, "Boot", key) != value for key, value in boot.items()):

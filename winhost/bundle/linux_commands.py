@@ -6,14 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from winhost.bundle.linux_bundle import (
-    Bundle,
-    BundleRefusal,
-    Result,
-    bundle_of,
-    require_planned_machine,
-    result_of,
-)
+from winhost.bundle.linux_bundle import Bundle, BundleRefusal, Result, bundle_of, require_planned_machine, result_of
 from winhost.bundle.linux_host import (
     ROLLBACK_COMMAND,
     RestartNeeded,

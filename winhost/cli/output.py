@@ -45,11 +45,7 @@ _HOST_COMMANDS = re.compile(
     r"|serve (?:keys |(?!keys\b))\w+|host \w+|models show)(?![\w-]| -{2}help)"
 )
 
-_CODES_WITH_RESOURCES = (
-    "NotAvailable",
-    "NotFound",
-    "RemoteError",
-)  # errors whose text may name a resource by its type
+_CODES_WITH_RESOURCES = ("NotAvailable", "NotFound", "RemoteError")  # errors whose text may name a resource by its type
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:

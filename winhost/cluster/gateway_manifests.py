@@ -74,11 +74,7 @@ def _service(request: ClusterRequest) -> Mapping[str, Json]:
     port: dict[str, Json] = {"name": scheme, "port": GATEWAY_PORT, "targetPort": "gateway"}
     spec: dict[str, Json] = {"type": "ClusterIP", "selector": selector(GATEWAY), "ports": [port]}
     if request.workload.exposure is Exposure.LAN:
-        spec |= {
-            "type": "LoadBalancer",
-            "externalTrafficPolicy": "Local",
-            "loadBalancerSourceRanges": [*request.allow],
-        }
+        spec |= {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": [*request.allow]}
     return _manifest(request, "Service", "v1", {"spec": spec})
 
 

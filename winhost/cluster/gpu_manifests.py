@@ -77,10 +77,7 @@ def video_manifests(request: ClusterRequest, image: str) -> tuple[Mapping[str, J
         "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,video,utility"}],
         "startupProbe": {**probe, "periodSeconds": 20, "failureThreshold": 15},
         "readinessProbe": {**probe, "periodSeconds": 300, "failureThreshold": 2},
-        "resources": {
-            "requests": {"cpu": "1", "memory": "2Gi"},
-            "limits": {GPU: "1", "memory": "8Gi"},
-        },
+        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {GPU: "1", "memory": "8Gi"}},
         "securityContext": container_security(),
         "volumeMounts": [{"name": "work", "mountPath": "/work"}],
     }

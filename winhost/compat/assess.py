@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat.rule import (
-    ASSIGNMENT,
-    GPU,
-    HOST,
-    VM,
-    SubjectKind,
-    find_reasons,
-    finding,
-    gap,
-    has_rules,
-)
+from winhost.compat.rule import ASSIGNMENT, GPU, HOST, VM, SubjectKind, find_reasons, finding, gap, has_rules
 from winhost.compat.stated import with_stated_versions
 from winhost.compat.target import Target, available_memory
 from winhost.core.answers import MissingFact, Unknown

@@ -30,12 +30,7 @@ from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.disks import NONE, BitLocker, KeyEscrow
 from winhost.resources.windows.pci_device import pci_id
 from winhost.resources.windows.power_plan import PowerPlan
-from winhost.resources.windows.read_only import (
-    Firmware,
-    OsFamily,
-    Vm,
-    WslPolicy,
-)
+from winhost.resources.windows.read_only import Firmware, OsFamily, Vm, WslPolicy
 from winhost.resources.windows.vms import VmMemory, VmMmio, assigned_vm
 
 # The first build of each Windows that rules mention. Whether a build is a client or a server is only told by the

@@ -11,14 +11,7 @@ from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.path import OPT_IN_VARIANTS, AvailableMemory
 from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Verdict
 from winhost.model.units import gib
-from winhost.model.workload import (
-    Deploy,
-    LoadFormat,
-    Mirror,
-    Model,
-    Needs,
-    Workload,
-)
+from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload
 
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget

@@ -215,10 +215,7 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
     gpu |= {"name": "GPU", "vram": vram}
     records = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
-    resources = {
-        LinuxSystem.resource_type.name: (Record(system),),
-        LinuxGpu.resource_type.name: records,
-    }
+    resources = {LinuxSystem.resource_type.name: (Record(system),), LinuxGpu.resource_type.name: records}
     return HostFacts(Facts("stated", "synthetic", "", "", resources))
 
 

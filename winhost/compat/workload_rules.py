@@ -9,13 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.compat.common import InstanceAnswers
-from winhost.compat.rule import (
-    WORKLOAD,
-    finding,
-    limit_to_evidence,
-    rules,
-    with_subject,
-)
+from winhost.compat.rule import WORKLOAD, finding, limit_to_evidence, rules, with_subject
 from winhost.compat.swap import IMAGE_START_SECONDS, IMAGE_WEIGHTS_GIB, START_SECONDS, Swap, swaps
 from winhost.core.dataclass import dataclass
 from winhost.knowledge.versions import describe_newer_line, subjects_with_lines

@@ -4,14 +4,7 @@ from collections import Counter
 from contextlib import suppress
 
 from winhost.compat import common
-from winhost.compat.common import (
-    SERVER_2022,
-    SERVERS,
-    WINDOWS_10_21H2,
-    gpus,
-    gpus_with_driver,
-    windows_driver,
-)
+from winhost.compat.common import SERVER_2022, SERVERS, WINDOWS_10_21H2, gpus, gpus_with_driver, windows_driver
 from winhost.compat.rule import finding
 from winhost.compat.target import FIRST_WITH_CONTAINERS, wsl_version
 from winhost.core.answers import MissingFact, RemoteFault, Unknown

@@ -40,12 +40,7 @@ _NO_TLS_REASONS = {
     "PACKET_LENGTH_TOO_LONG",
 }
 # By the numbers of OpenSSL.
-_DISTRUST = {
-    9: Distrust.NOT_YET_VALID,
-    10: Distrust.EXPIRED,
-    62: Distrust.OTHER_NAME,
-    64: Distrust.OTHER_NAME,
-}
+_DISTRUST = {9: Distrust.NOT_YET_VALID, 10: Distrust.EXPIRED, 62: Distrust.OTHER_NAME, 64: Distrust.OTHER_NAME}
 
 
 @dataclass(frozen=True)

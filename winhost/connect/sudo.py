@@ -33,10 +33,7 @@ _ADVICE = {
         "sudoers does not let this user become root.",
         "On the machine, as root: usermod -aG sudo {user}",
     ),
-    "SudoWrongPassword": (
-        "sudo did not accept the password. winhost tried it once.",
-        "Check {at}",
-    ),
+    "SudoWrongPassword": ("sudo did not accept the password. winhost tried it once.", "Check {at}"),
     "SudoSilent": (
         "sudo neither started nor asked in the words that winhost gave it.",
         "On the machine: sudo -k -S true. If PAM asks in words of its own, with visudo: Defaults passprompt_override",

@@ -77,10 +77,7 @@ _ADVICE: Mapping[Failure, tuple[str, str]] = {
         "Check hosts.{host}.address and {transport}.port in fleet.yaml. "
         "On the host, winrm enumerate winrm/config/listener shows the right port",
     ),
-    Failure.STARTING: (
-        "Nothing was changed there. The service is still starting, or is overloaded.",
-        "Wait a little",
-    ),
+    Failure.STARTING: ("Nothing was changed there. The service is still starting, or is overloaded.", "Wait a little"),
     Failure.BUSY: (
         "Nothing was changed there. This user has too many sessions open there.",
         "Wait until some have ended. On the host: Get-WSManInstance -ResourceURI shell -Enumerate",

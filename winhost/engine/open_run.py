@@ -107,11 +107,7 @@ class OpenRun:
     """
 
     def __init__(
-        self,
-        name: str,
-        context: RunContext,
-        checked: CheckedPlan | None = None,
-        accepted: frozenset[str] = frozenset(),
+        self, name: str, context: RunContext, checked: CheckedPlan | None = None, accepted: frozenset[str] = frozenset()
     ) -> None:
         self.name = name
         self.context = context

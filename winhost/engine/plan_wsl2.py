@@ -251,12 +251,7 @@ class Wsl2Decisions:
         """The ports of Windows that are forwarded to the distro, which behind NAT is reached only through these."""
         if self._networking_mode != "nat" or not self.ways_in:
             return ()
-        ssh = {
-            "port": str(self._port),
-            "connect": self._port,
-            "allowed": self._allowed,
-            "who": self._allowed_text,
-        }
+        ssh = {"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._allowed_text}
         endpoint = self._settings.endpoint
         if endpoint is None:
             return (ssh,)

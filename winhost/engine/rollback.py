@@ -185,15 +185,7 @@ class _Rollback(WorkingRun):
             commands = ", then ".join(f"winhost rollback {run}" for run in waiting)
             instruction = f"What an earlier rollback kept for this run can be undone now: {commands}"
         return Outcome(
-            self.name,
-            host,
-            outcome,
-            self.changed,
-            checks,
-            outlook.kept,
-            outlook.missing,
-            outlook.waiting,
-            instruction,
+            self.name, host, outcome, self.changed, checks, outlook.kept, outlook.missing, outlook.waiting, instruction
         )
 
     def find_later_runs(self) -> LaterRuns:

@@ -12,13 +12,7 @@ from winhost.engine import amend
 from winhost.engine.amend import Amendment
 from winhost.engine.failures import ConsentNeeded, PlanRefused, halted_error, unfinished_run_error
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import (
-    CheckedPlan,
-    check_stage,
-    make_plan,
-    next_stage,
-    verdict_risks,
-)
+from winhost.engine.planning import CheckedPlan, check_stage, make_plan, next_stage, verdict_risks
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import has_ended, replay
 from winhost.engine.run_steps import WorkingRun

@@ -8,15 +8,7 @@ from winhost.connect.agent import Wire
 from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
-from winhost.model.served import (
-    Acknowledged,
-    DeployedText,
-    LogPage,
-    ServedKeys,
-    ServingState,
-    TimedAnswer,
-    YieldState,
-)
+from winhost.model.served import Acknowledged, DeployedText, LogPage, ServedKeys, ServingState, TimedAnswer, YieldState
 
 A = TypeVar("A")
 

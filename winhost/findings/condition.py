@@ -273,11 +273,7 @@ def bounds(text: str) -> "tuple[tuple[str, Version], ...]":
     return tuple((match[1], Version(match[2])) for match in matches if match)
 
 
-_FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "size": size,
-    "about": about,
-    "count": lambda answer: str(len(answer)),
-}
+_FORMATS: Mapping[str, Callable[[Any], str]] = {"size": size, "about": about, "count": lambda answer: str(len(answer))}
 
 
 def format_sentence(sentence: str, answers: Any) -> str:

@@ -28,17 +28,7 @@ from .key_limits import CountedRequest, KeyLimits, OverLimit, TokenCount
 from .key_lines import KeyLine
 from .key_use import KeyUse
 from .request_rules import ErrorAnswer
-from .routes import (
-    ENGINE_METRICS,
-    HEALTH,
-    METRICS_ROUTES,
-    MODELS,
-    READY,
-    find_model,
-    find_route,
-    method_of,
-    needs_key,
-)
+from .routes import ENGINE_METRICS, HEALTH, METRICS_ROUTES, MODELS, READY, find_model, find_route, method_of, needs_key
 from .standby import FailoverAnswer, create_pairs, metric_lines
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded

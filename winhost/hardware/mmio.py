@@ -81,11 +81,7 @@ class LowWindow:
 
 
 def high_window(
-    gpus: Sequence[GpuBars],
-    *,
-    base: Bytes = HIGH_BASE,
-    address_width: int | None = None,
-    cap: Bytes | None = HIGH_CAP,
+    gpus: Sequence[GpuBars], *, base: Bytes = HIGH_BASE, address_width: int | None = None, cap: Bytes | None = HIGH_CAP
 ) -> HighWindow:
     """Size the window above 4 GiB for these GPUs in one VM.
 

@@ -227,11 +227,7 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
 
 
 def _hub_notes(
-    requested: ModelRepository,
-    now: ModelRepository,
-    about: Mapping[str, Any],
-    closed: bool,
-    token: SecretRef | None,
+    requested: ModelRepository, now: ModelRepository, about: Mapping[str, Any], closed: bool, token: SecretRef | None
 ) -> Iterator[str]:
     if now.model != requested.model:
         yield f"{requested.model} is called {now.model} by now."

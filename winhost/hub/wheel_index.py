@@ -116,10 +116,7 @@ class TargetPython:
         platforms.append(f"linux_{self.machine}")
         major, minor = map(int, self.version.split("."))
         short = f"cp{major}{minor}"
-        return (
-            *cpython_tags((major, minor), [short], platforms),
-            *compatible_tags((major, minor), short, platforms),
-        )
+        return (*cpython_tags((major, minor), [short], platforms), *compatible_tags((major, minor), short, platforms))
 
 
 @dataclass(frozen=True)

@@ -89,14 +89,8 @@ class ImageName:
 MAX_MANIFEST_BYTES: Bytes = 4 * MiB  # what registries accept at most
 _MAX_LAYERS = 1000
 _MAX_BLOB_BYTES = 1 << 44
-INDEXES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
-MANIFESTS = (
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
+INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 
 
 class Unusable(Exception):

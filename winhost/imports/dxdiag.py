@@ -72,11 +72,7 @@ def read(text: str) -> FileObservations:
     memory = {"total": Observation(int(amount[1]) * MiB, Worth.ROUGH)} if amount else {}
     return FileObservations(
         host=text_at(system, "MachineName"),
-        resources={
-            "OperatingSystem": {"": _system(system)},
-            "Firmware": {"": firmware},
-            "Memory": {"": memory},
-        },
+        resources={"OperatingSystem": {"": _system(system)}, "Firmware": {"": firmware}, "Memory": {"": memory}},
         functions=_functions(root),
     )
 

@@ -44,8 +44,7 @@ QUERY = re.compile(
     re.MULTILINE,
 )
 LOST_GPU = re.compile(
-    rf"^Unable to determine the device handle for GPU ?(?:\d+: )?(?P<address>{_BUS_ID})",
-    re.MULTILINE | re.IGNORECASE,
+    rf"^Unable to determine the device handle for GPU ?(?:\d+: )?(?P<address>{_BUS_ID})", re.MULTILINE | re.IGNORECASE
 )
 _ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |
     r"^[ \t]*\|\s+\d+\s+(?P<name>\S[^|\n]*?)(?:\s+(?P<mode>WDDM|TCC|MCDM|On|Off|N/A|ERR!))?\s*"
@@ -205,9 +204,7 @@ def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
     name = text_at(gpu, "product_name")
     address = text_at(gpu, "pci/pci_bus_id") or gpu.get("id")
     return SeenFunction(
-        ids=_ids(gpu),
-        state=_state(gpu, name or "NVIDIA GPU", driver),
-        address=_address(address) if address else None,
+        ids=_ids(gpu), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(address) if address else None
     )
 
 

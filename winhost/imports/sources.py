@@ -116,10 +116,7 @@ SOURCES: Mapping[str, FileKind] = {
         near_pattern=re.compile(r"^MountPoint\s*:.*$[\s\S]*^ProtectionStatus\s*:", re.MULTILINE),
     ),
     "bcdedit": FileKind(
-        "bcdedit /enum all",
-        msinfo.read_bcd,
-        pattern=msinfo.BCD,
-        near_pattern=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
+        "bcdedit /enum all", msinfo.read_bcd, pattern=msinfo.BCD, near_pattern=re.compile(r"\{(?:bootmgr|fwbootmgr)\}")
     ),
     "msinfo32": FileKind(
         "msinfo32 /nfo FILE, or /report FILE",
@@ -196,11 +193,7 @@ _PARTS = (  # what is of no kind, but tells what it is about, and what tells of 
         re.compile(r"\bWindows (?:(?:1[01]|Server 20\d\d)\b|\[Version )"),
         "Get-ComputerInfo | ConvertTo-Json",
     ),
-    (
-        "names GPUs, but in no form that is read",
-        re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b"),
-        "nvidia-smi -q -x",
-    ),
+    ("names GPUs, but in no form that is read", re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b"), "nvidia-smi -q -x"),
     ("names GPUs, but in no form that is read", re.compile(r"\b(?:Radeon|Intel)\b.*\bGraphics\b"), "dxdiag /x FILE"),
 )
 

@@ -81,11 +81,7 @@ class SignedLists:
 RELEASES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
     **{
         f"ubuntu-{version}": (
-            (
-                "https://archive.ubuntu.com/ubuntu",
-                (name, f"{name}-updates", f"{name}-security"),
-                ("main", "universe"),
-            ),
+            ("https://archive.ubuntu.com/ubuntu", (name, f"{name}-updates", f"{name}-security"), ("main", "universe")),
         )
         for version, name in (("22.04", "jammy"), ("24.04", "noble"))
     },

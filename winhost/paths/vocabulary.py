@@ -132,13 +132,7 @@ VOCABULARIES = {
         asked_for={"system": ("images", "installers", "switches")},
     ),
     "linux": Vocabulary(
-        (),
-        {
-            "drivers": ("packages", "why", "path", "text"),
-            **_CONTAINERS,
-            "specs": ("title",),
-        },
-        "linux:LinuxSettings",
+        (), {"drivers": ("packages", "why", "path", "text"), **_CONTAINERS, "specs": ("title",)}, "linux:LinuxSettings"
     ),
     "wsl2": Vocabulary(
         (

@@ -36,11 +36,7 @@ def check_container_options(case: RecipeCase) -> Iterator[Observation]:
         written = setting.written
         if setting.name in known.flags | known.valued or not written.startswith("-") or is_flag_cluster(written):
             continue
-        words = {
-            "name": written,
-            "tool": engine.program,
-            "near": suggest(written, known.flags | known.valued),
-        }
+        words = {"name": written, "tool": engine.program, "near": suggest(written, known.flags | known.valued)}
         wrong_side = written.replace("_", "-") in options_of_vllm
         yield Observation(
             "engine-option-before-image" if wrong_side else "unknown-container-option", setting.text.start, words

@@ -234,11 +234,7 @@ _PIECE_SIZE = 1 << 16  # characters per piece
 
 
 def render_report(
-    hosts: Iterable[ReadHost | UnreadHost],
-    needs: Needs,
-    supposed: Supposed | None = None,
-    *,
-    brief: bool = False,
+    hosts: Iterable[ReadHost | UnreadHost], needs: Needs, supposed: Supposed | None = None, *, brief: bool = False
 ) -> Iterator[str]:
     """Render one file, in pieces. The same facts and the same request give the same text. brief: one printed page per
     host.
@@ -263,11 +259,7 @@ def render_report(
 
 
 def render_reports(
-    hosts: Iterable[ReadHost | UnreadHost],
-    needs: Needs,
-    supposed: Supposed | None = None,
-    *,
-    brief: bool = False,
+    hosts: Iterable[ReadHost | UnreadHost], needs: Needs, supposed: Supposed | None = None, *, brief: bool = False
 ) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield file names and their text: one for each host, then `index.html` with links to them and the appendices of
     all hosts: reasons, options, capabilities and evidence.

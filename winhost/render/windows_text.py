@@ -8,15 +8,7 @@ from winhost.model.units import about, size
 from winhost.paths.disks import partitions_on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.disks import (
-    BASIC_DATA,
-    DYNAMIC,
-    EFI,
-    LINUX,
-    RECOVERY,
-    RESERVED,
-    STORAGE_SPACES,
-)
+from winhost.resources.windows.disks import BASIC_DATA, DYNAMIC, EFI, LINUX, RECOVERY, RESERVED, STORAGE_SPACES
 from winhost.resources.windows.read_only import Disk
 
 GPU_COLUMNS = ("GPU", "memory", "driver", "mode", "assignment", "displays")

@@ -188,14 +188,4 @@ def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
     return declare
 
 
-__all__ = [
-    "ADDRESS",
-    "NOT_REPORTED",
-    "VERSION",
-    "Attachment",
-    "Bounds",
-    "Form",
-    "ResourceType",
-    "State",
-    "resource",
-]
+__all__ = ["ADDRESS", "NOT_REPORTED", "VERSION", "Attachment", "Bounds", "Form", "ResourceType", "State", "resource"]

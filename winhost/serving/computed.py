@@ -25,16 +25,7 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
-from winhost.sizing.memories import (
-    CUDA_SEES,
-    GRAPHS_INSIDE,
-    SHM,
-    VIDEO,
-    MemoryUse,
-    is_first_v1,
-    limit_of,
-    share_holds,
-)
+from winhost.sizing.memories import CUDA_SEES, GRAPHS_INSIDE, SHM, VIDEO, MemoryUse, is_first_v1, limit_of, share_holds
 
 MIN_SHM: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB

@@ -30,14 +30,7 @@ from winhost.model.path import AvailableMemory, is_requested
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
-from winhost.model.workload import (
-    DType,
-    Model,
-    Needs,
-    Parallel,
-    Quantization,
-    Workload,
-)
+from winhost.model.workload import DType, Model, Needs, Parallel, Quantization, Workload
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights

@@ -146,10 +146,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     ]
     entries += _mirrors(request, engines)
     entries += gateway_entries(
-        _gateway(request, found),
-        request.keys,
-        request.tls,
-        boot_test=request.workload.availability.test_on_boot,
+        _gateway(request, found), request.keys, request.tls, boot_test=request.workload.availability.test_on_boot
     )
     entries.append(file_entry("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:

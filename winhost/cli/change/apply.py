@@ -143,10 +143,7 @@ def apply(
 
 
 def _check_hosts(
-    checked_plans: Sequence[tuple[Path, CheckedPlan]],
-    hosts: Mapping[str, AnyHost],
-    at_once: int,
-    options: RunOptions,
+    checked_plans: Sequence[tuple[Path, CheckedPlan]], hosts: Mapping[str, AnyHost], at_once: int, options: RunOptions
 ) -> int:
     with stop_requests(len(checked_plans)) as stop:
         items = [

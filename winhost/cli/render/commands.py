@@ -93,10 +93,7 @@ class ProxyOptions:
     )
     workload: Path = declared(click.argument("workload", metavar="WORKLOAD", type=options.PATH))
     gateway: tuple[str, int] = option(
-        "ADDRESS:PORT",
-        "The address of the gateway for the proxy.",
-        default="127.0.0.1:8443",
-        type=options.ADDRESS_PORT,
+        "ADDRESS:PORT", "The address of the gateway for the proxy.", default="127.0.0.1:8443", type=options.ADDRESS_PORT
     )
     gateway_ca: str | None = declared(gateway_ca_option)
     gateway_name: str | None = declared(gateway_name_option)

@@ -141,8 +141,7 @@ def limit(options: TargetOptions, name: str, rules: KeyRules) -> int:
 def revoke(options: TargetOptions, name: str, yes: bool) -> int:
     _base_change("revoke", name)
     confirm_start(
-        f"Revoke {name} on {visible(options.target)}? Its open requests end now, and it is never accepted again.",
-        yes,
+        f"Revoke {name} on {visible(options.target)}? Its open requests end now, and it is never accepted again.", yes
     )
     return _apply_change("revoke", options, name, {})
 

@@ -103,15 +103,7 @@ def profile(
         for served in result.models
     )
     variant = path_of(result.variant), variant_name(result.variant)
-    profiled = Profiled(
-        result.host,
-        result.origin,
-        *variant,
-        result.chosen,
-        result.verdict,
-        result.vllm,
-        models,
-    )
+    profiled = Profiled(result.host, result.origin, *variant, result.chosen, result.verdict, result.vllm, models)
 
     def show(_: Profiled) -> None:
         levels = {model.served_name: model.sleep_level for model in workload.models if model.sleep_level}

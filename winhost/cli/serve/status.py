@@ -45,11 +45,7 @@ def show_status(status: ServingStatus) -> None:
     count = sum(each.serves for each in status.models)
     starting = sum(each.starts for each in status.models)
     headline = f"{count} of {len(status.models)} models serve{f', {starting} starting' if starting else ''}"
-    say(
-        f"{status.host}: {headline} at {status.gateway.url}",
-        fg="green" if status.serves else "red",
-        bold=True,
-    )
+    say(f"{status.host}: {headline} at {status.gateway.url}", fg="green" if status.serves else "red", bold=True)
     table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_model_row, status.models))
     _show_gateway(status.host, status.gateway)
     if status.boot_test:

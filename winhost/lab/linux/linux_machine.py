@@ -26,15 +26,7 @@ from winhost.lab.linux.disk import (
     put_file,
     start_kernel,
 )
-from winhost.lab.linux.software import (
-    FABRIC_MANAGER,
-    NVIDIA_CTK,
-    Apt,
-    GpuDriver,
-    LabPackage,
-    Systemd,
-    Unit,
-)
+from winhost.lab.linux.software import FABRIC_MANAGER, NVIDIA_CTK, Apt, GpuDriver, LabPackage, Systemd, Unit
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_exe import Distro

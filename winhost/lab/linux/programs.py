@@ -281,10 +281,7 @@ PROGRAMS: Programs = {
     **{name: (None, lambda linux, argv, run=run: run(linux.disk, argv)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
     **{name: (None, lambda linux, argv, run=run: run(linux.apt, argv)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
     **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _succeed)),
-    "docker": (
-        ("docker-ce-cli", "docker.io"),
-        lambda linux, argv: linux.part(ContainerStore).run("docker", argv),
-    ),
+    "docker": (("docker-ce-cli", "docker.io"), lambda linux, argv: linux.part(ContainerStore).run("docker", argv)),
     "dockerd": (("docker-ce", "docker.io"), _succeed),
     "journalctl": (None, _journalctl),
     "k3s": ((), lambda linux, argv: linux.part(SimulatedCluster).k3s(argv)),  # a downloaded file, of no package

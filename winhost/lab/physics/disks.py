@@ -22,13 +22,7 @@ from winhost.lab.physics.disk_layouts import (
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import part_physics
 from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, SetCall, StoredRecord, as_cmdlet
-from winhost.lab.physics.windows_errors import (
-    WindowsObject,
-    agent_error,
-    refusal,
-    refuse_if,
-    windows_object,
-)
+from winhost.lab.physics.windows_errors import WindowsObject, agent_error, refusal, refuse_if, windows_object
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed

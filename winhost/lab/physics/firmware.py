@@ -91,10 +91,7 @@ class FirmwarePart(Part):
 
     def changes(self) -> Mapping[str, Change]:
         entry = ManagedKind("boot", self._make_entry, self._remove_own_entry)
-        return {
-            "OwnBootEntry": partial(self.set_managed, entry),
-            "FirmwareBoot": self.set_boot,
-        }
+        return {"OwnBootEntry": partial(self.set_managed, entry), "FirmwareBoot": self.set_boot}
 
     def _make_entry(self, name: str, _: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         record = {part: desired[part] for part in ("partition", "path")}

@@ -240,10 +240,7 @@ class LocalAccounts(Part):
         for account in self.accounts.values():
             if account.profile is not None:
                 yield windows_object(
-                    "Win32_UserProfile",
-                    DeviceID=account.sid,
-                    SID=account.sid,
-                    Loaded=self.is_profile_loaded(account),
+                    "Win32_UserProfile", DeviceID=account.sid, SID=account.sid, Loaded=self.is_profile_loaded(account)
                 )
 
     def _list_logons(self) -> Iterator[tuple[str, str, int]]:

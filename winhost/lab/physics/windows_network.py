@@ -64,12 +64,7 @@ class Network(Firewalls):
     def _load_own_switch(self, record: Record) -> None:
         """Write winhost's record of a switch from the facts. A task that was running then counts as undone."""
         guid = next((each.guid for each in self.external_switches() if each.state["name"] == record.key["name"]), "")
-        settings = {
-            "name": record.key["name"],
-            "adapter": record.state["adapter"] or "",
-            "make": True,
-            "switch": guid,
-        }
+        settings = {"name": record.key["name"], "adapter": record.state["adapter"] or "", "make": True, "switch": guid}
         phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
         state = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
         self.switch_records.save({**settings, **state})

@@ -10,10 +10,7 @@ from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, agent_error, windows_object
 from winhost.model.written import Closed
 
-_SETTINGS = {
-    "29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby",
-    "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
-}
+_SETTINGS = {"29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby", "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate"}
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
 _BALANCED = (
     "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids

@@ -17,22 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from psrpcore import (
-    CreatePipelineEvent,
-    PowerShell,
-    PSRPPayload,
-    ServerPipeline,
-    ServerRunspacePool,
-    StreamType,
-)
-from psrpcore.types import (
-    ErrorCategory,
-    ErrorCategoryInfo,
-    ErrorRecord,
-    NETException,
-    PipelineState,
-    PSInvocationState,
-)
+from psrpcore import CreatePipelineEvent, PowerShell, PSRPPayload, ServerPipeline, ServerRunspacePool, StreamType
+from psrpcore.types import ErrorCategory, ErrorCategoryInfo, ErrorRecord, NETException, PipelineState, PSInvocationState
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire.served_host import ConnectionDropped, PipelineError, RemoteCommand, Runspace

@@ -34,14 +34,7 @@ from pypsrp.shell import SignalCode
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire import wsman
 from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError
-from winhost.lab.wire.served_host import (
-    ConnectionDropped,
-    HttpRefusal,
-    Moment,
-    Phase,
-    SimulatedHost,
-    WireTroubles,
-)
+from winhost.lab.wire.served_host import ConnectionDropped, HttpRefusal, Moment, Phase, SimulatedHost, WireTroubles
 from winhost.lab.wire.shells import URI as REMOTE_SHELL
 from winhost.lab.wire.shells import PowerShellShell, RemoteShell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
@@ -285,12 +278,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
     def __init__(
-        self,
-        host: SimulatedHost,
-        users: Mapping[str, str],
-        *,
-        tls: bool = False,
-        faults: WireTroubles | None = None,
+        self, host: SimulatedHost, users: Mapping[str, str], *, tls: bool = False, faults: WireTroubles | None = None
     ) -> None:
         self.host = host
         self.users = users

@@ -147,10 +147,7 @@ class SshKey(State):
         "SshHostKey",
         title="the SSH host key of Linux",
         order=31,
-        sets={
-            "prepared": FLAG,
-            "key": text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", "an ed25519 key, without a name"),
-        },
+        sets={"prepared": FLAG, "key": text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", "an ed25519 key, without a name")},
         # The new host key is recorded before sshd presents it.
         after=("VmSeed", "LinuxFile"),
         # The old key was on a CD, so a replaced key is never restored.

@@ -6,16 +6,7 @@ from winhost.core.answers import Json
 from winhost.core.rules import UndoRule
 from winhost.resources.base import State, resource
 from winhost.resources.shared import NOTHING_TO_UNDO, LinuxType
-from winhost.resources.values import (
-    AWAITED,
-    FLAG,
-    download_seconds,
-    lines,
-    or_nothing,
-    secret_reference,
-    text,
-    texts,
-)
+from winhost.resources.values import AWAITED, FLAG, download_seconds, lines, or_nothing, secret_reference, text, texts
 
 NO_MODEL: Mapping[str, Json] = {"source": None, "revision": None, "files": None, "token": None}
 _FILE = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) ([0-9]{1,15}) (.+)"

@@ -200,9 +200,7 @@ _KEEP_IF_KEY = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KE
         irreversible=(*_KEEP_IF_KEY, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _SCRIPT_NOT_STORED)),
         # Only winhost uses tasks of this name in this folder, so it is restored whatever it was changed to.
         undo=UndoRule(
-            keep_if=_KEEP_IF_KEY,
-            unconditional=True,
-            not_restored=(NotRestored("task", STALE, "it watches again"),),
+            keep_if=_KEEP_IF_KEY, unconditional=True, not_restored=(NotRestored("task", STALE, "it watches again"),)
         ),
     )
 )

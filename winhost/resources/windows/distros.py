@@ -80,12 +80,7 @@ _UPGRADE_EFFECTS = "{version} does not come back; whatever runs in a distro, of 
         irreversible=(KeepIf((_WAS_INSTALLED,), f"{NEVER_DOWNGRADED}: {_UPGRADE_EFFECTS}"),),
         # A WSL that winhost installed is removed. After an upgrade, the former version is not restored.
         undo=UndoRule(
-            keep_if=(
-                KeepIf(
-                    (_WAS_INSTALLED, Condition("version", differs_from=("before",))),
-                    NEVER_DOWNGRADED,
-                ),
-            )
+            keep_if=(KeepIf((_WAS_INSTALLED, Condition("version", differs_from=("before",))), NEVER_DOWNGRADED),)
         ),
     )
 )

@@ -171,15 +171,7 @@ USER = r"[a-z_][a-z0-9_-]{0,31}"
 # The scripts contain the same pattern.
 HOST_KEY = r"ssh-ed25519 [A-Za-z0-9+/]{68}"
 NO_SEED: Mapping[str, Json] = MappingProxyType(
-    {
-        "stage": NONE,
-        "user": None,
-        "address": None,
-        "template": None,
-        "host_keys": [],
-        "vm": None,
-        "neighbours": [],
-    }
+    {"stage": NONE, "user": None, "address": None, "template": None, "host_keys": [], "vm": None, "neighbours": []}
 )
 _SEED_SETTABLE = ("stage", "user", "address", "template", "host_keys")
 
@@ -330,10 +322,7 @@ class VmMmio(State):
         title="automatic actions of VMs",
         order=200,
         key=("vm",),
-        sets={
-            "stop": one_of("turn-off", "save", "shut-down"),
-            "start": one_of("nothing", "start-if-running", "start"),
-        },
+        sets={"stop": one_of("turn-off", "save", "shut-down"), "start": one_of("nothing", "start-if-running", "start")},
         requires="HyperVRole",
         after=("OwnVm",),
         needs=(VM_OFF,),
