@@ -75,7 +75,7 @@ def test_the_controller_loses_the_wire_comes_back_and_the_switch_stays(serve: Ca
     assert [call["desired"] for call in served.host.calls("set")] == [{"adapter": MANAGED}] * 2
     (port,) = (state for state in adapters(served).values() if state["name"] == "vEthernet (bridge)")
     assert (port["addresses"], port["management"], port["profile"]) == (before, True, "private")
-    assert network(served).adapters[network(served).management_adapter or ""].vlan == 120
+    assert network(served).adapters[network(served).management_adapter or ""].switch_vlan == 120
     assert [event.kind for event in served.events] == ["waiting"]
 
 

@@ -63,7 +63,7 @@ class Case:
 
     def left(self) -> dict[str, Any]:
         """All that the task may have changed, shown or not."""
-        ends = {a.guid: (dict(a.state), a.routes, a.metric, a.vlan) for a in self.network.adapters.values()}
+        ends = {a.guid: (dict(a.state), a.routes, a.metric, a.switch_vlan) for a in self.network.adapters.values()}
         return {
             "resources": self.machine.snapshot(),
             "ends": ends,

@@ -33,8 +33,8 @@ BLANK: Mapping[str, Any] = {
 class Adapter:
     """A network interface.
 
-    routes: other than the default one, as (destination, gateway); metric: None for Windows' default; vlan: of a port on
-    a switch; link_at, listed_at: lab seconds from which on it has a link, and is listed.
+    routes: other than the default one, as (destination, gateway); metric: None for Windows' default; switch_vlan: the VLAN of
+    a port on a switch, and no `vlan`, which would be shown as a property of the adapter; link_at, listed_at: lab seconds from which on it has a link, and is listed.
     """
 
     guid: str
@@ -44,7 +44,7 @@ class Adapter:
     listed_at: float = 0.0
     routes: list[tuple[str, str]] = field(default_factory=list)
     metric: int | None = None
-    vlan: int | None = None
+    switch_vlan: int | None = None
 
     @property
     def addresses(self) -> list[dict[str, Json]]:
@@ -240,7 +240,7 @@ def _apply(network: Host, record: SwitchRecord, *, make: bool) -> Iterator[None]
         adapter = network.adapters[record["adapter"]]
         switch = network.new_vm_switch(record["name"], str(adapter.state["name"]))
         record["switch"] = switch.guid
-        network.adapters[switch.port].vlan = adapter.state["vlan"] or None
+        network.adapters[switch.port].switch_vlan = adapter.state["vlan"] or None
     elif exists and not make:
         network.remove_vm_switch(record["switch"])
     network.switch_records.save(record)

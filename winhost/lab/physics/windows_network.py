@@ -363,7 +363,7 @@ class Network(Firewalls):
 
     @as_cmdlet("Set-VMNetworkAdapterVlan")
     def set_vm_network_adapter_vlan(self, port: str, vlan: int) -> None:
-        self.adapters[port].vlan = vlan
+        self.adapters[port].switch_vlan = vlan
 
     def _find_by_index(self, index: int) -> Adapter:
         return next(each for each in self.adapters.values() if each.index == index)
