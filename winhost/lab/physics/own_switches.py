@@ -33,8 +33,9 @@ BLANK: Mapping[str, Any] = {
 class Adapter:
     """A network interface.
 
-    routes: other than the default one, as (destination, gateway); metric: None for Windows' default; switch_vlan: the VLAN of
-    a port on a switch, and no `vlan`, which would be shown as a property of the adapter; link_at, listed_at: lab seconds from which on it has a link, and is listed.
+    routes: other than the default one, as (destination, gateway); metric: None for Windows' default; switch_vlan: the
+    VLAN of a port on a switch (named `vlan`, it would be shown as a property of the adapter); link_at, listed_at: lab
+    seconds from which on it has a link, and is listed.
     """
 
     guid: str
