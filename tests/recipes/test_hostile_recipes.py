@@ -36,7 +36,11 @@ def words_of(text: str, shell: ShellKind = ShellKind.SH) -> list[str]:
 @given(st.text(alphabet="abc -=./\\\"' ", max_size=40))
 @example('a\\ b \'c d\' "e\\"f" "g\\h"')
 def test_words_are_those_of_a_shell(text: str) -> None:
-    """The standard library splits text alike that has neither operators nor continuation lines."""
+    """The standard library splits text alike that has neither operators nor continuation lines. winhost drops a
+    continuation at the end of the text, also with blanks behind it, where a shell would see an escaped blank.
+    """
+    if re.search(r"(?<!\\)(?:\\\\)*\\ +$", text):
+        return
     try:
         wanted = shlex.split(text)
     except ValueError:
