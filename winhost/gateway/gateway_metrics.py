@@ -141,8 +141,8 @@ class GatewayMetrics:
         for name, value in gauges.items():
             yield from family(name, "gauge", "How many there are now.", [({}, value)])
         for name, meaning, each in (
-            (_FIRST_EVENT_NAME, "Until the first event of a stream, with all waiting.", self.first_token),
-            (_REQUEST_NAME, "Until the end of an answer, with all waiting.", self.request_duration),
+            (_FIRST_EVENT_NAME, "Until the client has the first event of a stream, with waiting.", self.first_token),
+            (_REQUEST_NAME, "Until the client has the end of an answer, with waiting.", self.request_duration),
         ):
             yield from each.lines(name, meaning)
 
